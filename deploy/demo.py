@@ -53,8 +53,8 @@ def _network(folder: Path) -> Iterator[dict[str, Any]]:
     _command("up", str(EXAMPLE / "network.yaml"), "--name", "demo", "--folder", str(folder))
     try:
         run = json.loads((folder / "demo" / "run.json").read_text(encoding="utf-8"))
-        (broker,) = (each["address"] for each in run["processes"] if each["role"] == "broker")
-        nodes = [each["http"] for each in run["processes"] if each["role"] == "node"]
+        (broker,) = (process["address"] for process in run["processes"] if process["role"] == "broker")
+        nodes = [process["http"] for process in run["processes"] if process["role"] == "node"]
         yield {"nodes": nodes, "broker": broker.partition("://")[2]}
     finally:
         _command("down", "--name", "demo", "--folder", str(folder))
@@ -97,9 +97,12 @@ async def _watch(broker: str, folder: Path) -> tuple[int, list[dict[str, Any]]]:
             count += 1
             fire = json.loads(message.payload)
             if count <= SHOWN_MAX:
-                what = fire["attributes"]
+                attributes = fire["attributes"]
                 parts = " and ".join(f"{part['type']} of {part['node']}" for part in fire["events"])
-                print(f"  {message.topic}: {what['temperature']} degrees in {what['area']} ({parts})", flush=True)
+                print(
+                    f"  {message.topic}: {attributes['temperature']} degrees in {attributes['area']} ({parts})",
+                    flush=True,
+                )
             elif count == SHOWN_MAX + 1:
                 print("  ..", flush=True)
     return count, [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
@@ -113,10 +116,10 @@ def _report(file: NetworkFile, fires: int, published: list[dict[str, Any]], stat
     _say("What crossed the links, next to what a centralised system would have sent for the same readings:")
     measured = _measured(statistics)
     print(f"  {'':22}{'Headwater, measured':>22}{'centralised, computed':>24}")
-    for what in ("events", "messages", "bytes"):
-        ours, theirs = getattr(measured, what), getattr(central, what)
+    for unit in ("events", "messages", "bytes"):
+        ours, theirs = getattr(measured, unit), getattr(central, unit)
         share = f"{ours / theirs:.1%}" if theirs else ""
-        print(f"  {what:22}{ours:>22,}{theirs:>24,}   {share}")
+        print(f"  {unit:22}{ours:>22,}{theirs:>24,}   {share}")
     print(f"\n{len(published)} readings, {fires} fires told to the people at p1. Watermarks and control included.")
 
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cli.output import in_key_order
-from headwater.deploy.cli.simulate import Plan, difference
-from headwater.deploy.cli.simulate import run as run_plan
+from headwater.deploy.cli.simulated_run import SimulatedRun, difference, perform
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.network.units import duration_us
-from headwater.deploy.simulation.figures import OVERHEAD_KINDS, Figures, figures, render
+from headwater.deploy.simulation.figures import OVERHEAD_KINDS, RunFigures, figures, render
 from headwater.deploy.simulation.outcome import Delivery
 from headwater.matches import Matches
 from headwater.protocol.composites import Composite
@@ -40,7 +39,7 @@ class Simulated:
     deliveries: dict[str, list[Delivery]]
     """What each sink received, in order of arrival, by ``"node: subscription"``. A delivery has ``item`` (a Composite
     or an Event), ``node`` and ``delivered_us``, the virtual time of arrival."""
-    figures: Figures
+    figures: RunFigures
     """Traffic by kind and by link, delay, tasks by node; ``figures.to_json()`` is the documented JSON form."""
     warnings: list[str] = field(default_factory=list)
     """What is doubtful but possible in the network file, and where a planner had to fall back."""
@@ -122,16 +121,16 @@ def simulate(
         strategy_of(strategy)
     length_us = _duration_us(duration)
     file = _network_file(network, strategy, length_us)
-    plan = Plan.of(file, file.path, seed, check=check)
-    if plan.until_us is not None and plan.until_us <= 0:
+    run = SimulatedRun.of(file, file.path, seed, check=check)
+    if run.until_us is not None and run.until_us <= 0:
         raise ConfigError("a run of no duration has no events; give it more, as in duration='10s'")
-    outcome = run_plan(plan, plan.strategy)
-    central = run_plan(plan, CENTRAL) if compare and plan.strategy != CENTRAL else None
-    if central is not None and (wrong := difference(plan, outcome, central)) is not None:
+    outcome = perform(run, run.strategy)
+    central = perform(run, CENTRAL) if compare and run.strategy != CENTRAL else None
+    if central is not None and (wrong := difference(run, outcome, central)) is not None:
         raise RunFailed(wrong)
     return Simulated(
-        plan.strategy,
-        plan.seed,
+        run.strategy,
+        run.seed,
         outcome.born,
         _by_sink(file.network, outcome.delivered),
         figures(outcome, central),

@@ -8,21 +8,18 @@ from typing import Annotated
 
 import typer
 
-from headwater.deploy.cli.common import (
+from headwater.deploy.cli.common import declared_types, primitive_types, read_sources, say
+from headwater.deploy.cli.function_files import load_functions
+from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
+from headwater.deploy.cli.trace_options import (
     DelimiterOption,
     TimeColumnOption,
     TimeUnitOption,
     TypeColumnOption,
-    declared_types,
     layout_of,
-    load_functions,
-    prepare,
-    primitive_types,
-    read_sources,
-    say,
     the_trace,
 )
-from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
+from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.network.file import NetworkFile, check_running, read_network
 from headwater.deploy.network.schema import kept_schema
 from headwater.node.traces.reader import TraceSource
@@ -100,23 +97,23 @@ def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
     """Prints what each network is; gives what is wrong with those that are none."""
     for file in files:
         try:
-            found = read_network(file)
-            check_running(found)
+            network_file = read_network(file)
+            check_running(network_file)
         except HeadwaterError as error:
             yield error
             continue
-        print(describe_network(found))
-        for rule in found.network.rules:
+        print(describe_network(network_file))
+        for rule in network_file.network.rules:
             print(describe(rule))
         print("ok")
-        for warning in found.warnings:
+        for warning in network_file.warnings:
             say(str(warning))
-        warn_of_cost(found.network.rules)
+        warn_of_cost(network_file.network.rules)
 
 
 def check_rules(files: list[Path], trace: TraceSource | None, registered: Functions) -> None:
     sources = read_sources(files)
-    taken: list[EventType] = []
+    inferred: list[EventType] = []
     if trace is None:
         parsed = parse_rules(sources, (), registered)
         rules = parsed.rules
@@ -130,24 +127,24 @@ def check_rules(files: list[Path], trace: TraceSource | None, registered: Functi
         parsed = work.rules
         rules = parsed.rules
         unknown = []
-        taken = [work.rules.types[name] for name in sorted(primitive_types(rules) - declared_types(sources))]
+        inferred = [work.rules.types[name] for name in sorted(primitive_types(rules) - declared_types(sources))]
     for rule in rules:
         print(describe(rule))
     print("ok")
     warn_of_slips(parsed)
     warn_of_cost(rules)
-    if trace is not None and taken:
+    if trace is not None and inferred:
         say(f"types taken from {trace.name}:")
-        for made in taken:
-            attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in made.declaration()[1])
-            say(f"  event {made.name}({attributes})")
+        for event_type in inferred:
+            attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in event_type.declaration()[1])
+            say(f"  event {event_type.name}({attributes})")
     if unknown:
         say(f"not declared, so their attributes are unchecked: {', '.join(unknown)} (--events FILE checks them)")
 
 
-def describe_network(found: NetworkFile) -> str:
+def describe_network(file: NetworkFile) -> str:
     """One line: how large it is, and how its rules are evaluated."""
-    network = found.network
+    network = file.network
     sizes = [
         f"{len(items)} {name if len(items) == 1 else name + 's'}"
         for name, items in (
@@ -158,13 +155,13 @@ def describe_network(found: NetworkFile) -> str:
             ("rule", network.rules),
         )
     ]
-    length = f", for {show_us(found.duration_us)}" if found.duration_us is not None else ""
-    return f"{found.path}: {', '.join(sizes)}; strategy {network.strategy}{length}"
+    length = f", for {show_us(file.duration_us)}" if file.duration_us is not None else ""
+    return f"{file.path}: {', '.join(sizes)}; strategy {network.strategy}{length}"
 
 
 def describe(rule: Rule) -> str:
     """One line: name, what it emits, roles and types, window, and when it is decided."""
-    attributes = ", ".join(f"{each.name}: {each.kind}" for each in rule.attributes)
+    attributes = ", ".join(f"{attribute.name}: {attribute.kind}" for attribute in rule.attributes)
     when = "fires at once" if is_monotone(rule.pattern) else "waits for the watermark"
     return (
         f"{rule.name}: emits {rule.emits}({attributes}) from {show_part(rule.pattern.root)}; "

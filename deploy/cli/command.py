@@ -191,8 +191,8 @@ def _invoke(arguments: list[str]) -> int:
     return code
 
 
-def _out_of_memory(given: list[str]) -> NoReturn:
-    instead = "or a shorter window" if "--count" in given else "a shorter window, or only --count"
+def _out_of_memory(arguments: list[str]) -> NoReturn:
+    instead = "or a shorter window" if "--count" in arguments else "a shorter window, or only --count"
     say(
         "headwater: out of memory; a repetition (B+) has a match for every choice of its events: "
         f"give it LIMIT n or SKIP TILL NEXT MATCH, {instead}"
@@ -223,9 +223,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code; whatever goes wrong is said in a sentence."""
     gc.set_threshold(*GC_THRESHOLD)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
-    given = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != "--debug"]
+    words = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != "--debug"]
     try:
-        sys.exit(_invoke(given))
+        sys.exit(_invoke(words))
     except (RunFailed, JobFailed) as error:
         if debug:
             raise
@@ -233,7 +233,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(1)
     except HeadwaterError as error:
         if isinstance(error.__cause__, MemoryError):
-            _out_of_memory(given)
+            _out_of_memory(words)
         # Diagnostics of rules begin with their file and line and stand for themselves.
         say(str(error) if "\n" in str(error) else f"headwater: {error}")
         sys.exit(2)
@@ -245,7 +245,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         say("headwater: stopped")
         sys.exit(STOPPED)
     except MemoryError:
-        _out_of_memory(given)
+        _out_of_memory(words)
     except Exception as error:
         usage = _usage_error(error)
         if usage is not None:

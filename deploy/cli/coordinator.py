@@ -100,24 +100,24 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
 
     if strategy is not None:
         strategy_of(strategy)
-    found = read_network(file, strategy=strategy)
-    for warning in found.warnings:
+    network_file = read_network(file, strategy=strategy)
+    for warning in network_file.warnings:
         say(str(warning))
-    network, feeds = running_network(found), running_feeds(found)
+    network, feeds = running_network(network_file), running_feeds(network_file)
     public = [] if keys is None else [(node, keys.public_key_of(node)) for node in network.nodes]
-    read = (network, feeds, found.destinations, found.durability, found.lost_after_us)
+    read = (network, feeds, network_file.destinations, network_file.durability, network_file.lost_after_us)
     return Setup(
         id=name,
         network=network,
         feeds=feeds,
-        destinations=found.destinations,
-        durability=found.durability,
+        destinations=network_file.destinations,
+        durability=network_file.durability,
         public_keys=tuple((node, key) for node, key in public if key is not None),
-        lost_after_us=found.lost_after_us,
-        replan_us=found.replan_us,
-        falls_back=found.falls_back,
-        embedded_broker=found.embedded_broker,
-        statistics=statistics_of(found),
+        lost_after_us=network_file.lost_after_us,
+        replan_us=network_file.replan_us,
+        falls_back=network_file.falls_back,
+        embedded_broker=network_file.embedded_broker,
+        statistics=statistics_of(network_file),
         digest=blake2b(repr(read).encode(), digest_size=16).hexdigest(),
         run=secrets.token_hex(8),
     )
@@ -128,12 +128,12 @@ def _warn_of_changes(file: Path, setup: Setup, strategy: str | None, keys: Keys 
     try:
         if _setup(file, setup.id, strategy, keys).digest == setup.digest:
             return
-        what = "has changed since this coordinator first started"
+        problem = "has changed since this coordinator first started"
     except HeadwaterError as error:
-        what = f"cannot be read ({error})"
+        problem = f"cannot be read ({error})"
     say(
-        f"headwater: {file} {what}; the network goes on as it was. Change it over HTTP (POST /rules, /subscriptions, "
-        f"/sources), or begin anew with empty data folders, those of the nodes included"
+        f"headwater: {file} {problem}; the network goes on as it was. Change it over HTTP (POST /rules, "
+        f"/subscriptions, /sources), or begin anew with empty data folders, those of the nodes included"
     )
 
 
@@ -155,7 +155,7 @@ def _started(broker: str | None, addresses: Path | None, setup: Setup) -> Starte
         dialled = sorted((node, peer, str(at)) for node, around in read.items() for peer, at in around.items())
     except (OSError, ValueError, AttributeError) as error:
         raise ConfigError(f"--addresses {addresses}: {error}; expected a JSON object of JSON objects") from None
-    strangers = sorted({each for node, peer, _ in dialled for each in (node, peer)} - set(setup.network.nodes))
+    strangers = sorted({name for node, peer, _ in dialled for name in (node, peer)} - set(setup.network.nodes))
     if strangers:
         raise ConfigError(f"--addresses {addresses} names {', '.join(strangers)}, which the network does not have")
     return Started(place, tuple(dialled))

@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.deploy.cli.changes import held_until, since, waiting
 from headwater.deploy.cli.common import read_sources, say
-from headwater.deploy.cli.reaching import (
-    HOME,
-    CoordinatorUrl,
-    RunFolder,
-    RunName,
-    Token,
-    TokenFile,
-    held_until,
-    since,
-    waiting,
-)
+from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages import Diagnostic, RuleTextError, Source, rule_names
 from headwater.protocol.languages.sources import decode
@@ -65,33 +56,33 @@ def deploy(
         with waiting("waiting until all nodes have the rules"):
             answer = network.change("POST", path, {"files": bodies})
     except Conflict as error:
-        known = [each for each in rule_names(sources) if each in before]
-        raise ConfigError(_already(known, files) if known and not replace else str(error)) from None
+        deployed = [rule for rule in rule_names(sources) if rule in before]
+        raise ConfigError(_already(deployed, files) if deployed and not replace else str(error)) from None
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
         return
     after = {rule["name"]: rule for rule in network.rules() if rule["until_us"] is None}
-    for each in answer["rules"]:
-        print(_told(each, before.get(each), after.get(each)))
-    _say_unheard(network, [after[each] for each in answer["rules"] if each in after], list(after.values()))
+    for rule in answer["rules"]:
+        print(_change_line(rule, before.get(rule), after.get(rule)))
+    _say_unheard(network, [after[rule] for rule in answer["rules"] if rule in after], list(after.values()))
 
 
 def _text(source: Source) -> str:
-    found = decode(source)
-    if isinstance(found, Diagnostic):
-        raise RuleTextError([found])
-    return found.text
+    decoded = decode(source)
+    if isinstance(decoded, Diagnostic):
+        raise RuleTextError([decoded])
+    return decoded.text
 
 
-def _already(known: Sequence[str], files: Sequence[Path]) -> str:
-    are, them = ("is", "it") if len(known) == 1 else ("are", "them")
+def _already(deployed: Sequence[str], files: Sequence[Path]) -> str:
+    are, them = ("is", "it") if len(deployed) == 1 else ("are", "them")
     return (
-        f"{listed(known)} {are} deployed already; `headwater deploy --replace {' '.join(map(str, files))}` puts the "
-        f"new in the place of the old, `headwater undeploy {' '.join(known)}` ends {them}"
+        f"{listed(deployed)} {are} deployed already; `headwater deploy --replace {' '.join(map(str, files))}` puts the "
+        f"new in the place of the old, `headwater undeploy {' '.join(deployed)}` ends {them}"
     )
 
 
-def _told(name: str, before: Json | None, after: Json | None) -> str:
+def _change_line(name: str, before: Json | None, after: Json | None) -> str:
     if after is None:
         return f"{name} was deployed, and is undeployed again"
     holds = since(after["since_us"])
@@ -104,10 +95,10 @@ def _told(name: str, before: Json | None, after: Json | None) -> str:
 
 def _say_unheard(network: Running, deployed: Sequence[Json], rules: Sequence[Json]) -> None:
     """A rule whose composites have no subscription is evaluated nowhere: the user is told."""
-    wanted = {each["subscribe"].partition("(")[0].strip() for each in network.subscriptions()}
-    wanted |= {kind for rule in rules for kind in rule["reads"]}
+    heard_types = {subscription["subscribe"].partition("(")[0].strip() for subscription in network.subscriptions()}
+    heard_types |= {kind for rule in rules for kind in rule["reads"]}
     for kind in dict.fromkeys(rule["emits"] for rule in deployed):
-        if kind not in wanted:
+        if kind not in heard_types:
             say(f"there is no subscription to {kind} yet; to see what is found: headwater subscribe {kind}")
 
 
@@ -132,23 +123,22 @@ def undeploy(
 
     network = reached(name, folder, coordinator, token, token_file, purpose="change")
     rules = [rule for rule in network.rules() if rule["until_us"] is None]
-    known = [rule["name"] for rule in rules]
-    for each in names:
-        if each not in known:
-            raise ConfigError(_unknown(each, known))
-    for each in in_reading_order(names, rules):
-        with waiting(f"waiting until all nodes know that {each} ends"):
-            answer = network.change("DELETE", f"/rules/{each}")
+    deployed = [rule["name"] for rule in rules]
+    for rule in names:
+        if rule not in deployed:
+            raise ConfigError(_unknown(rule, deployed))
+    for rule in in_reading_order(names, rules):
+        with waiting(f"waiting until all nodes know that {rule} ends"):
+            answer = network.change("DELETE", f"/rules/{rule}")
         if as_json:
             print(json.dumps(answer, ensure_ascii=False))
         else:
-            print(f"{each} is undeployed{held_until(answer['holds_from_us'])}")
+            print(f"{rule} is undeployed{held_until(answer['holds_from_us'])}")
 
 
-def _unknown(name: str, known: Sequence[str]) -> str:
-    near = closest(name, known)
+def _unknown(name: str, deployed: Sequence[str]) -> str:
+    near = closest(name, deployed)
     if near is not None:
         return f"no rule {name!r} is deployed; did you mean {near!r}?"
-    return (
-        f"no rule {name!r} is deployed; there {'are' if len(known) > 1 else 'is'}: {listed(known) or 'no rule at all'}"
-    )
+    are = "are" if len(deployed) > 1 else "is"
+    return f"no rule {name!r} is deployed; there {are}: {listed(deployed) or 'no rule at all'}"

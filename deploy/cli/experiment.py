@@ -11,19 +11,18 @@ import typer
 
 from headwater.deploy.cli.common import say
 from headwater.deploy.cli.experiment_inev import inev
-from headwater.deploy.cli.experiment_runs import chosen, run_left, words
+from headwater.deploy.cli.experiment_runs import chosen, chosen_size, run_left, runs_at_once, words
 from headwater.deploy.experiments.conduct import calibrate, estimate_s
 from headwater.deploy.experiments.jobs import Job, run_job
-from headwater.deploy.experiments.parallel import cores
 from headwater.deploy.experiments.plots import check_plotting, plot
-from headwater.deploy.experiments.results import Results, Row
+from headwater.deploy.experiments.results import ResultRow, Results
 from headwater.deploy.experiments.tables import table
 from headwater.deploy.experiments.trex.findings import findings
-from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, Size
+from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, TrexSize
 from headwater.deploy.experiments.trex.sweeps import SWEEPS
 from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.strategy import TREE_STRATEGIES
+from headwater.protocol.strategy import TREE_STRATEGIES, strategy_of
 
 experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Repeat experiments of papers.")
 
@@ -74,10 +73,8 @@ def trex(
     """
     size = _size(quick, full, seeds, time)
     figures = _figures(figure, size)
-    names = chosen("strategy", words(strategies), TREE_STRATEGIES) or TREE_STRATEGIES
-    at_once = cores() if processes is None else processes
-    if at_once < 1:
-        raise ConfigError("--processes must be at least 1")
+    names = _strategies(strategies)
+    at_once = runs_at_once(processes)
     if plots:
         check_plotting()
     jobs = size.jobs(figures, names)
@@ -90,14 +87,8 @@ def trex(
     _report(rows, results, plots)
 
 
-def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> Size:
-    if quick and full:
-        raise ConfigError("--quick and --full exclude each other")
-    size = QUICK if quick else FULL if full else MODERATE
-    if seeds is not None:
-        if seeds < 1:
-            raise ConfigError("--seeds must be at least 1")
-        size = replace(size, seeds=seeds)
+def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> TrexSize:
+    size = chosen_size(quick, full, seeds, (QUICK, MODERATE, FULL))
     if time_text is not None:
         time_us = duration_us(time_text)
         if time_us < 1_000_000:
@@ -106,13 +97,24 @@ def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> 
     return size
 
 
-def _figures(given: Sequence[str] | None, size: Size) -> list[int]:
-    known = SWEEPS if size.points is None else size.points
-    wanted = chosen("figure", words(given), [str(figure) for figure in SWEEPS])
-    return [figure for figure in known if not wanted or str(figure) in wanted]
+def _figures(names: Sequence[str] | None, size: TrexSize) -> list[int]:
+    figures = SWEEPS if size.points is None else size.points
+    wanted = chosen("figure", words(names), [str(figure) for figure in SWEEPS])
+    return [figure for figure in figures if not wanted or str(figure) in wanted]
 
 
-def _say_shortened(jobs: Sequence[Job], size: Size) -> None:
+def _strategies(names: Sequence[str] | None) -> Sequence[str]:
+    """Those named, or all that build trees."""
+    named = [strategy_of(word) for word in words(names)]
+    planned = [strategy.name for strategy in named if strategy.planned]
+    if planned:
+        raise ConfigError(
+            f"the paper's strategies build trees, and {planned[0]} does not; choose from {', '.join(TREE_STRATEGIES)}"
+        )
+    return chosen("strategy", [strategy.name for strategy in named], TREE_STRATEGIES) or TREE_STRATEGIES
+
+
+def _say_shortened(jobs: Sequence[Job], size: TrexSize) -> None:
     full = replace(size, bounded=False)
     shortened = {
         (figure, x): job.time_s
@@ -138,7 +140,7 @@ def _run(jobs: Sequence[Job], results: Results, processes: int, *, asks: bool) -
     run_left(jobs, results, run_job, processes, estimated_s, refusal=refusal)
 
 
-def _report(rows: Sequence[Row], results: Results, plots: bool) -> None:
+def _report(rows: Sequence[ResultRow], results: Results, plots: bool) -> None:
     written = []
     for figure in sorted({row.figure for row in rows}):
         of_figure = [row for row in rows if row.figure == figure]

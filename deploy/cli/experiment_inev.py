@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import RunFailed, say
-from headwater.deploy.cli.experiment_runs import chosen, run_left, words
+from headwater.deploy.cli.experiment_runs import chosen, chosen_size, run_left, runs_at_once, words
 from headwater.deploy.experiments.inev.figures import (
     FIGURES,
     FULL,
@@ -30,9 +30,8 @@ from headwater.deploy.experiments.inev.recordings import RECORDINGS, TABLE_3, pr
 from headwater.deploy.experiments.inev.runs import COLUMNS, run_job, seconds_of
 from headwater.deploy.experiments.inev.tables import plot, table
 from headwater.deploy.experiments.jobs import Job
-from headwater.deploy.experiments.parallel import cores
 from headwater.deploy.experiments.plots import check_plotting
-from headwater.deploy.experiments.results import Results, Row, rows_at
+from headwater.deploy.experiments.results import ResultRow, Results, rows_at
 from headwater.protocol.errors import ConfigError
 
 DATA_VARIABLE: Final = "HEADWATER_DATA"
@@ -70,21 +69,13 @@ def inev(
 
     Every finished run is kept in DIR; the same command goes on where it was stopped.
     """
-    if quick and full:
-        raise ConfigError("--quick and --full exclude each other")
-    size = QUICK if quick else FULL if full else MODERATE
-    if seeds is not None:
-        if seeds < 1:
-            raise ConfigError("--seeds must be at least 1")
-        size = replace(size, seeds=seeds)
+    size = chosen_size(quick, full, seeds, (QUICK, MODERATE, FULL))
     if days is not None:
         if not 1 <= days <= DAYS_MAX:
             raise ConfigError(f"--days must be between 1 and {DAYS_MAX}: so many days are recorded")
         size = replace(size, days=days)
     figures = chosen_figures(figure, [] if data is None else studies_in(data, size.days))
-    at_once = cores() if processes is None else processes
-    if at_once < 1:
-        raise ConfigError("--processes must be at least 1")
+    at_once = runs_at_once(processes)
     if plots:
         check_plotting()
     jobs = size.jobs(figures)
@@ -108,44 +99,48 @@ def inev(
 
 def results_in(folder: Path) -> Results:
     """The results of this experiment in a folder."""
-    known = dict.fromkeys(line for figure in FIGURES.values() for line in figure.lines)
-    return Results(folder, COLUMNS, list(known), numbered=False)
+    lines = dict.fromkeys(line for figure in FIGURES.values() for line in figure.lines)
+    return Results(folder, COLUMNS, list(lines), numbered=False)
 
 
 def studies_in(data: Path, days: int) -> list[Figure]:
     """The case studies whose streams are in a folder; what is left out is said, and ConfigError if none is there."""
     if not data.is_dir():
         raise ConfigError(f"there is no folder {data}; --data (or {DATA_VARIABLE}) is the folder with recorded streams")
-    known = dict.fromkeys([*(each.folder for each in RECORDINGS.values()), *(each.folder for each in STREAMS.values())])
-    there = [name for name in known if present(data, name)]
+    folders = dict.fromkeys(
+        [*(recording.folder for recording in RECORDINGS.values()), *(stream.folder for stream in STREAMS.values())]
+    )
+    there = [name for name in folders if present(data, name)]
     if not there:
-        raise ConfigError(f"{data} has none of the recorded streams; there should be folders {', '.join(known)} in it")
-    if len(there) < len(known):
-        say(f"left out, since {data} does not have them: {', '.join(name for name in known if name not in there)}")
+        raise ConfigError(
+            f"{data} has none of the recorded streams; there should be folders {', '.join(folders)} in it"
+        )
+    if len(there) < len(folders):
+        say(f"left out, since {data} does not have them: {', '.join(name for name in folders if name not in there)}")
     folder = str(data.absolute())
-    recorded = [name for name, each in RECORDINGS.items() if each.folder in there]
+    recorded = [name for name, recording in RECORDINGS.items() if recording.folder in there]
     for name in recorded:
         RECORDINGS[name].check(data)
-    found = [case_studies(folder, days, recorded), modelled_studies(folder, there)]
-    return [study for study in found if study.lines]
+    studies = [case_studies(folder, days, recorded), modelled_studies(folder, there)]
+    return [study for study in studies if study.lines]
 
 
-def chosen_figures(given: Sequence[str] | None, studies: Iterable[Figure] = ()) -> list[Figure]:
+def chosen_figures(named: Sequence[str] | None, studies: Iterable[Figure] = ()) -> list[Figure]:
     """Those named; a number stands for all of its parts."""
-    known = {**FIGURES, **{study.name: study for study in studies}}
+    by_name = {**FIGURES, **{study.name: study for study in studies}}
     names: list[str] = []
-    for word in words(given):
-        if word in (TABLE, MODELLED_TABLE) and word not in known:
+    for word in words(named):
+        if word in (TABLE, MODELLED_TABLE) and word not in by_name:
             raise ConfigError(f"{word} needs recorded streams: name their folder with --data or {DATA_VARIABLE}")
-        parts = [name for name in known if word.isdecimal() and name.partition("-")[0].rstrip("abcde") == word]
-        names += parts or chosen("figure", [word], list(known))
-    return [each for name, each in known.items() if not names or name in names]
+        parts = [name for name in by_name if word.isdecimal() and name.partition("-")[0].rstrip("abcde") == word]
+        names += parts or chosen("figure", [word], list(by_name))
+    return [figure for name, figure in by_name.items() if not names or name in names]
 
 
-def _report(found: Sequence[Row], figures: Sequence[Figure], results: Results, plots: bool) -> None:
+def _report(rows: Sequence[ResultRow], figures: Sequence[Figure], results: Results, plots: bool) -> None:
     written = []
     for figure in figures:
-        of_figure = [row for row in found if row.figure == figure.name]
+        of_figure = [row for row in rows if row.figure == figure.name]
         if not of_figure:
             continue
         print(table(of_figure, figure))
@@ -158,6 +153,6 @@ def _report(found: Sequence[Row], figures: Sequence[Figure], results: Results, p
             written.append(results.path(figure.name, "png"))
             plot(of_figure, figure, written[-1])
     print("findings")
-    for finding in findings(found):
+    for finding in findings(rows):
         print(finding.text())
     say(f"written: {', '.join(map(str, written))}")

@@ -1,17 +1,21 @@
-"""What all experiments share on the command line: the bar, the runs that are left, and names that were chosen."""
+"""What all experiments share on the command line: the bar, the runs that are left, and what options choose."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from headwater.deploy.cli.common import RunFailed, say
 from headwater.deploy.experiments.conduct import conduct
+from headwater.deploy.experiments.inev.figures import InevSize
 from headwater.deploy.experiments.jobs import Job, Runner
+from headwater.deploy.experiments.parallel import cores
 from headwater.deploy.experiments.results import Results
+from headwater.deploy.experiments.trex.sizes import TrexSize
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
 
@@ -59,16 +63,39 @@ def run_left(
         )
 
 
-def words(given: Sequence[str] | None) -> list[str]:
-    return [word.strip() for text in given or () for word in text.split(",") if word.strip()]
+S = TypeVar("S", InevSize, TrexSize)
 
 
-def chosen(what: str, named: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The known ones that were named, in their own order."""
+def chosen_size(quick: bool, full: bool, seeds: int | None, sizes: tuple[S, S, S]) -> S:
+    """Of the sizes for --quick, for neither and for --full the one that is asked for, with as many seeds."""
+    if quick and full:
+        raise ConfigError("--quick and --full exclude each other")
+    size = sizes[0 if quick else 2 if full else 1]
+    if seeds is None:
+        return size
+    if seeds < 1:
+        raise ConfigError("--seeds must be at least 1")
+    return replace(size, seeds=seeds)
+
+
+def runs_at_once(processes: int | None) -> int:
+    """As many as --processes says, or one for each core."""
+    at_once = cores() if processes is None else processes
+    if at_once < 1:
+        raise ConfigError("--processes must be at least 1")
+    return at_once
+
+
+def words(texts: Sequence[str] | None) -> list[str]:
+    return [word.strip() for text in texts or () for word in text.split(",") if word.strip()]
+
+
+def chosen(kind: str, named: Sequence[str], choices: Sequence[str]) -> list[str]:
+    """The choices that were named, in their own order; ConfigError if a name is none of them."""
     for word in named:
-        if word not in known:
-            raise ConfigError(f"there is no {what} {word!r}; there are {', '.join(known)}")
-    return [name for name in known if name in named]
+        if word not in choices:
+            raise ConfigError(f"there is no {kind} {word!r}; there are {', '.join(choices)}")
+    return [name for name in choices if name in named]
 
 
 def show_s(seconds: float) -> str:

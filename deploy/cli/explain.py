@@ -8,20 +8,19 @@ from typing import Annotated
 
 import typer
 
-from headwater.deploy.cli.common import (
+from headwater.deploy.cli.common import read_sources, say
+from headwater.deploy.cli.function_files import load_functions
+from headwater.deploy.cli.output import any_number_of_digits, show_count
+from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.cli.trace_options import (
     DelimiterOption,
     TimeColumnOption,
     TimeUnitOption,
     TypeColumnOption,
     layout_of,
-    load_functions,
-    prepare,
-    read_sources,
-    say,
     the_trace,
 )
-from headwater.deploy.cli.output import any_number_of_digits, show_count
-from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
 from headwater.node.explain.explain import Explanation
 from headwater.node.explain.explain import explain as explain_rule
@@ -72,15 +71,15 @@ def explain(
     chosen = [rule for rule in work.rules.rules if not only or rule.name in only]
     unknown = sorted(set(only or ()) - {rule.name for rule in chosen})
     if unknown:
-        known = ", ".join(rule.name for rule in work.rules.rules)
-        raise ConfigError(f"there is no rule {unknown[0]!r}; there is: {known}")
+        names = ", ".join(rule.name for rule in work.rules.rules)
+        raise ConfigError(f"there is no rule {unknown[0]!r}; there is: {names}")
     reader = work.reader(skip_bad=skip_bad)
     try:
         trace = reader.whole()
     finally:
         reader.rows.close()
     for number, rule in enumerate(chosen):
-        found = explain_rule(
+        explanation = explain_rule(
             rule,
             work.rules.rules,
             trace,
@@ -91,11 +90,11 @@ def explain(
         )
         if as_json:
             with any_number_of_digits():
-                print(json.dumps(found.to_json(), ensure_ascii=True))
+                print(json.dumps(explanation.to_json(), ensure_ascii=True))
         else:
             if number:
                 print()
-            print("\n".join(show_explanation(found, near)))
+            print("\n".join(show_explanation(explanation, near)))
     tally = reader.tally
     if tally.repeated:
         say(f"{plural(tally.repeated, 'row')} with the node and seq of an earlier row left out")
@@ -105,17 +104,17 @@ def explain(
             say(f"  {example}")
 
 
-def show_explanation(found: Explanation, near: int) -> list[str]:
-    lines = [f"{found.rule}: {_matches(found)}"]
-    for branch in found.branches:
-        if len(found.branches) > 1:
+def show_explanation(explanation: Explanation, near: int) -> list[str]:
+    lines = [f"{explanation.rule}: {_matches(explanation)}"]
+    for branch in explanation.branches:
+        if len(explanation.branches) > 1:
             lines.append(f"  with {', '.join(branch.roles)}:")
         for number, step in enumerate(branch.steps, 1):
             lines.extend(_show_step(number, step))
-    among = " among what was looked at" if found.partial else ""
-    if found.misses:
-        lines.append(f"nearest miss{'es' * (len(found.misses) != 1)}{among}:")
-        for miss in found.misses:
+    among = " among what was looked at" if explanation.partial else ""
+    if explanation.misses:
+        lines.append(f"nearest miss{'es' * (len(explanation.misses) != 1)}{among}:")
+        for miss in explanation.misses:
             text = str(miss)
             if len(text) > MISS_WIDTH and miss.events:
                 lines.append(f"  {', '.join(miss.events)}:")
@@ -124,16 +123,16 @@ def show_explanation(found: Explanation, near: int) -> list[str]:
                 lines.append(f"  {text}")
     elif near:
         lines.append(
-            f"no near misses{among}" if found.partial else "no near misses: every open match went on to the end"
+            f"no near misses{among}" if explanation.partial else "no near misses: every open match went on to the end"
         )
-    lines.extend(f"note: {note}" for note in found.notes)
+    lines.extend(f"note: {note}" for note in explanation.notes)
     return lines
 
 
-def _matches(found: Explanation) -> str:
-    if found.matches is None:
+def _matches(explanation: Explanation) -> str:
+    if explanation.matches is None:
         return "more matches than can be counted"
-    return f"{show_count(found.matches)} match{'es' * (found.matches != 1)}"
+    return f"{show_count(explanation.matches)} match{'es' * (explanation.matches != 1)}"
 
 
 def _show_step(number: int, step: StepReport) -> list[str]:

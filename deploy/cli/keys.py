@@ -32,15 +32,15 @@ def keys(
     from headwater.protocol.links.keys import make_keys
     from headwater.protocol.messages.control import COORDINATOR
 
-    wanted = list(names or ())
+    owners = list(names or ())
     if network is not None:
         from headwater.deploy.network.file import read_network
 
-        wanted += [*read_network(network).network.nodes, COORDINATOR]
-    if not wanted:
+        owners += [*read_network(network).network.nodes, COORDINATOR]
+    if not owners:
         raise ConfigError("there is nothing to make keys for; give names, or a network with --network FILE")
-    made = make_keys(folder, wanted)
-    for name in made:
+    new_owners = make_keys(folder, owners)
+    for name in new_owners:
         print(f"{folder / name}.key {folder / name}.pub")
-    if not made:
+    if not new_owners:
         print("all names have keys already")

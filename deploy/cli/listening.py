@@ -51,7 +51,7 @@ def keys_of(network: Running, name: str, folder: Path | None, *, lasting: bool) 
                 (run.keys / f"{name}.{ending}").unlink(missing_ok=True)
 
 
-class Listener:
+class TerminalListener:
     """Listens until it is told to stop, by Ctrl-C or SIGTERM, or has heard enough."""
 
     def __init__(self, node: str, address: str, name: str, network: str, keys: Keys | None, *, lasting: bool) -> None:
@@ -80,24 +80,24 @@ class Listener:
     async def _hear(
         self, text: str, count: int | None, subscribed: Callable[[], None], show: Callable[[dict[str, Any]], None]
     ) -> None:
-        held = asyncio.Event()
+        is_subscribed = asyncio.Event()
         async with self._client as client:
             await self._connected(client)
-            found = client.subscribe(text, on_subscribed=held.set)
-            telling = asyncio.ensure_future(_told(held, subscribed))
+            deliveries = client.subscribe(text, on_subscribed=is_subscribed.set)
+            telling = asyncio.ensure_future(_call_once_set(is_subscribed, subscribed))
             heard = 0
             try:
-                async for item in found:
+                async for item in deliveries:
                     show(item)
                     heard += 1
                     if heard == count:
                         with contextlib.suppress(TimeoutError):  # who asks for the next has read the last
-                            await asyncio.wait_for(anext(found), READ_S)
+                            await asyncio.wait_for(anext(deliveries), READ_S)
                         break
             finally:
                 telling.cancel()
-                if held.is_set():
-                    await asyncio.shield(self._leave(found, text))
+                if is_subscribed.is_set():
+                    await asyncio.shield(self._leave(deliveries, text))
 
     @staticmethod
     async def _connected(client: Client) -> None:
@@ -106,9 +106,9 @@ class Listener:
         except ClientError as error:
             raise RunFailed(str(error)) from None
 
-    async def _leave(self, found: Any, text: str) -> None:
+    async def _leave(self, deliveries: Any, text: str) -> None:
         """The subscription is given up, unless it is to stay."""
-        await found.aclose()
+        await deliveries.aclose()
         if self._lasting:
             return
         try:
@@ -120,6 +120,6 @@ class Listener:
             )
 
 
-async def _told(held: asyncio.Event, subscribed: Callable[[], None]) -> None:
-    await held.wait()
+async def _call_once_set(is_subscribed: asyncio.Event, subscribed: Callable[[], None]) -> None:
+    await is_subscribed.wait()
     await asyncio.to_thread(subscribed)

@@ -65,14 +65,14 @@ class JsonLines:
         )
 
     def _share(self, spec: CompositeSpec) -> tuple[str, str, tuple[str, ...], dict[str, str]]:
-        made = (
+        shared = (
             f'"type": {encode_basestring(spec.type.name)}, "ts": ',
             f'"rule": {encode_basestring(spec.rule)}, "attributes": ',
             tuple(f"{encode_basestring(name)}: " for name in spec.type.attributes),
             {role: f'{{"role": {encode_basestring(role)}, "type": ' for role in spec.roles},
         )
-        self._shared[spec] = made
-        return made
+        self._shared[spec] = shared
+        return shared
 
     def _name(self, name: str) -> str:
         try:

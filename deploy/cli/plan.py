@@ -32,13 +32,13 @@ from headwater.protocol.errors import ConfigError
 
 PLANNERS: Final = ("inev", "exact", "centr", "push-pull")
 PULLING: Final = ("inev", "exact")
-"""Those that can be told whether to pull; the others always do, or never."""
+"""Planners with a choice whether to pull; the others always pull, or never."""
 
 CASE_SUFFIX: Final = ".json"
 
 
 def plan(
-    given: Annotated[Path, typer.Argument(help="A network file, or a case file (.json).", metavar="NETWORK|CASE.json")],
+    file: Annotated[Path, typer.Argument(help="A network file, or a case file (.json).", metavar="NETWORK|CASE.json")],
     planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.", metavar="PLANNER")] = "inev",
     json_: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print the plan for Graphviz.")] = False,
@@ -104,14 +104,14 @@ def plan(
         raise ConfigError("--json and --dot both print the plan; ask for one of them (--svg FILE goes with either)")
     if budget is not None and not 0 < budget < math.inf:
         raise ConfigError(f"a budget of {budget:g} seconds leaves no time; write a number above 0")
-    is_case = given.suffix.lower() == CASE_SUFFIX
+    is_case = file.suffix.lower() == CASE_SUFFIX
     if pull is not None and planner not in PULLING:
         raise ConfigError(
             f"--pull and --no-pull are for the planners {' and '.join(PULLING)}; leave the option out, or {planner}"
         )
     if is_case and statistics is not None:
         raise ConfigError("a case file brings its own statistics; --statistics is for network files")
-    problem, terms, usually = _case_problem(given) if is_case else _network_problem(given, sample, statistics)
+    problem, terms, usually = _case_problem(file) if is_case else _network_problem(file, sample, statistics)
     terms = LatencyTerms(
         terms.bound if latency_bound is None else latency_bound,
         terms.factor if latency_factor is None else latency_factor,
@@ -134,22 +134,22 @@ def plan(
             print(line)
 
 
-def _case_problem(given: Path) -> tuple[Problem, LatencyTerms, bool]:
-    return read_case(given).problem, LatencyTerms(OFF), False
+def _case_problem(file: Path) -> tuple[Problem, LatencyTerms, bool]:
+    return read_case(file).problem, LatencyTerms(OFF), False
 
 
-def _network_problem(given: Path, sample: bool, statistics: Path | None) -> tuple[Problem, LatencyTerms, bool]:
+def _network_problem(file: Path, sample: bool, statistics: Path | None) -> tuple[Problem, LatencyTerms, bool]:
     """The problem, how slow plans may be, and whether they may pull."""
-    found = read_network(given, statistics=statistics)
-    for warning in found.warnings:
-        if found.statistics.file is not None and warning.file == str(found.statistics.file):
+    network_file = read_network(file, statistics=statistics)
+    for warning in network_file.warnings:
+        if network_file.statistics.file is not None and warning.file == str(network_file.statistics.file):
             say(str(warning))
-    told = found.statistics
+    section = network_file.statistics
     if not sample:
-        return network_problem(found), told.latency, told.pull
+        return network_problem(network_file), section.latency, section.pull
     from headwater.deploy.network.sampled_statistics import sampled
 
-    return network_problem(found, sampled(found)), told.latency, told.pull
+    return network_problem(network_file, sampled(network_file)), section.latency, section.pull
 
 
 def planned(
@@ -163,19 +163,19 @@ def planned(
     bound = None if limit is None else LatencyBound(limit, terms.factor)
     failed = None
     try:
-        found = _checked(_plan(problem, planner, budget_s, bound, seed, centre, pull=pull))
+        best = _checked(_plan(problem, planner, budget_s, bound, seed, centre, pull=pull))
     except ConfigError:
         raise
     except Exception as error:
-        found, failed = centre, _failed(planner, error)
+        best, failed = centre, _failed(planner, error)
     seconds = time.perf_counter() - start
     exact = planner == "exact" and failed is None
     return PlanningOutcome(
-        plan=found,
+        plan=best,
         centralised=centre,
-        lower_bound=found.cost if exact else estimate(problem),
+        lower_bound=best.cost if exact else estimate(problem),
         lower_bound_is="bound" if exact else "estimate",
-        latency=latency(found, terms.factor),
+        latency=latency(best, terms.factor),
         latency_bound=limit,
         centralised_latency=central_latency,
         latency_factor=terms.factor,
@@ -184,14 +184,14 @@ def planned(
     )
 
 
-def _checked(found: Plan) -> Plan:
+def _checked(plan: Plan) -> Plan:
     """The plan with fall-backs and with rates as precise as may be. AssertionError if it would not find everything."""
-    if found.planner in ("inev", "exact"):
-        found = with_fall_backs(found)
-    found = found.refined()
-    wrong = faults(found)
+    if plan.planner in ("inev", "exact"):
+        plan = with_fall_backs(plan)
+    plan = plan.refined()
+    wrong = faults(plan)
     assert not wrong, "; ".join(wrong)
-    return found
+    return plan
 
 
 def _failed(planner: str, error: Exception) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 REDRAW_S: Final = 0.1
 
 
-class Progress:
+class ProgressLine:
     """Shows how many events have been read and how fast, and how far the file is."""
 
     def __init__(self, label: str, *, shown: bool | None = None) -> None:
@@ -20,7 +20,7 @@ class Progress:
         self._started = time.perf_counter()
         self._drawn = 0.0
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         if self._shown:
             from rich.console import Console
             from rich.progress import BarColumn, SpinnerColumn, TextColumn

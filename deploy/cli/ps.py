@@ -13,7 +13,7 @@ from headwater.deploy.cli.tables import print_table
 
 if TYPE_CHECKING:
     from headwater.deploy.cluster.runs import Run
-    from headwater.deploy.cluster.status import Row
+    from headwater.deploy.cluster.status import ProcessRow
 
 
 def ps(
@@ -34,16 +34,16 @@ def ps(
     if not runs and not as_json:
         print(f"there are no runs in {folder}")
     for run in runs:
-        found = rows(run)
+        process_rows = rows(run)
         if as_json:
-            _print_json(run, found)
+            _print_json(run, process_rows)
         else:
-            _print(run, found)
+            _print(run, process_rows)
 
 
-def _print_json(run: Run, found: list[Row]) -> None:
+def _print_json(run: Run, rows: list[ProcessRow]) -> None:
     state = run.state()
-    told = {
+    report = {
         "name": run.name,
         "kind": state.get("kind"),
         "state": state_of(run),
@@ -51,30 +51,30 @@ def _print_json(run: Run, found: list[Row]) -> None:
         "folder": str(run.folder),
         "keeper": state.get("keeper"),
         "token_file": state.get("token_file"),
-        "processes": [asdict(row) for row in found],
+        "processes": [asdict(row) for row in rows],
     }
-    print(json.dumps(told, ensure_ascii=False))
+    print(json.dumps(report, ensure_ascii=False))
 
 
 def state_of(run: Run) -> str:
     """up, stopping or down; or lost, if its keeper was killed and it is not taken down yet."""
-    told = run.state().get("state", "down")
+    state = run.state().get("state", "down")
     if run.is_kept():
-        return str(told)
-    return "down" if told == "down" else "lost"
+        return str(state)
+    return "down" if state == "down" else "lost"
 
 
-def _print(run: Run, found: list[Row]) -> None:
+def _print(run: Run, rows: list[ProcessRow]) -> None:
     state = state_of(run)
     says = {"lost": "has lost its keeper: nothing is started again; headwater down cleans up"}.get(state, f"is {state}")
     print(f"{run.name} on {run.state().get('kind', '?')} {says}")
     if state == "down":
         return
     header = ("NAME", "STATE", "PID", "RESTARTS", "MEMORY", "CPU", "ADDRESS", "HTTP")
-    print_table(header, [_cells(row) for row in found], indent=2)
+    print_table(header, [_cells(row) for row in rows], indent=2)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ProcessRow) -> tuple[str, ...]:
     return (
         row.name,
         row.state,

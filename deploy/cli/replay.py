@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.deploy.cli.common import RunFailed, say
-from headwater.deploy.cli.progress import Progress
+from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.network.units import speed_of
 from headwater.pipeline.prepare.prepared import Manifest, open_prepared
 from headwater.protocol.errors import ConfigError
@@ -65,8 +65,8 @@ def replay(
     for warning in prepared.manifest.warnings:
         say(f"warning: {warning}")
     into = the_run(folder, name, purpose="replay into")
-    found = takers(into)
-    targets = targets_of(into, found, prepared, only_known=only_known)
+    nodes = takers(into)
+    targets = targets_of(into, nodes, prepared, only_known=only_known)
     say("starting Spark")
     with spark_session("replay", master) as spark, _Watch(prepared.manifest, pace) as watch:
         try:
@@ -88,9 +88,11 @@ def replay(
         seconds = watch.seconds()
     if not no_end and not no_wait:
         say("waiting until the network has drained")
-        wait_until_drained(found, say)
-    told = _told(outcome, prepared.manifest, seconds, watch.seconds())
-    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(_in_words(told, into.name, paced=bool(pace))))
+        wait_until_drained(nodes, say)
+    report = _report(outcome, prepared.manifest, seconds, watch.seconds())
+    print(
+        json.dumps(report, ensure_ascii=False) if json_ else "\n".join(_in_words(report, into.name, paced=bool(pace)))
+    )
 
 
 def _speed(text: str) -> float:
@@ -104,7 +106,7 @@ class _Watch:
     """Shows how far the tasks have come. Called in another thread."""
 
     def __init__(self, manifest: Manifest, speed: float) -> None:
-        self._progress: Progress | None = None
+        self._progress: ProgressLine | None = None
         self._manifest = manifest
         self._paced = bool(speed)
         self._began_s: float | None = None
@@ -123,21 +125,23 @@ class _Watch:
     def __call__(self, tasks: dict[int, TaskProgress]) -> None:
         from headwater.pipeline.prepare.doubts import moment
 
-        if self._progress is None and any(each.slices is not None for each in tasks.values()):
+        if self._progress is None and any(progress.slices is not None for progress in tasks.values()):
             self._began_s = time.monotonic()
-            self._progress = Progress("replaying").__enter__()
-        behind = min(tasks.values(), key=lambda each: each.ts if each.ts is not None else -(1 << 62))
+            self._progress = ProgressLine("replaying").__enter__()
+        behind = min(tasks.values(), key=lambda progress: progress.ts if progress.ts is not None else -(1 << 62))
         if behind.ts is None or self._progress is None:
             return
         manifest = self._manifest
         span_us = max(1, manifest.last_us - manifest.first_us)
-        lag = f", {max(each.lag_s for each in tasks.values()):.1f} s behind" if self._paced else ""
+        lag = f", {max(progress.lag_s for progress in tasks.values()):.1f} s behind" if self._paced else ""
         self._progress.label(f"{moment(behind.ts)}{lag}, slowest {behind.behind}")
-        self._progress.update(sum(each.events for each in tasks.values()), (behind.ts - manifest.first_us) / span_us)
+        self._progress.update(
+            sum(progress.events for progress in tasks.values()), (behind.ts - manifest.first_us) / span_us
+        )
 
 
-def _told(outcome: ReplayOutcome, manifest: Manifest, seconds: float, drained_s: float) -> dict[str, Any]:
-    means = [each.lag_mean_s for each in outcome.fed]
+def _report(outcome: ReplayOutcome, manifest: Manifest, seconds: float, drained_s: float) -> dict[str, Any]:
+    means = [feed.lag_mean_s for feed in outcome.fed]
     return {
         "trace": manifest.name,
         "checksum": manifest.checksum,
@@ -150,31 +154,31 @@ def _told(outcome: ReplayOutcome, manifest: Manifest, seconds: float, drained_s:
         "events_per_s": round(outcome.born / seconds, 1) if seconds else None,
         "drained_s": round(drained_s, 3),
         "tasks": outcome.tasks,
-        "lag_max_s": round(max((each.lag_max_s for each in outcome.fed), default=0.0), 3),
+        "lag_max_s": round(max((feed.lag_max_s for feed in outcome.fed), default=0.0), 3),
         "lag_mean_s": round(sum(means) / len(means), 3) if means else 0.0,
         "nodes": {
-            each.node: {"events": each.born, "repeated": each.repeated, "late": each.late}
-            for each in sorted(outcome.fed, key=lambda each: each.node.encode())
+            feed.node: {"events": feed.born, "repeated": feed.repeated, "late": feed.late}
+            for feed in sorted(outcome.fed, key=lambda feed: feed.node.encode())
         },
     }
 
 
-def _in_words(told: dict[str, Any], run: str, *, paced: bool) -> list[str]:
-    rate = f" ({told['events_per_s']:,.0f}/s)" if told["events_per_s"] is not None else ""
+def _in_words(report: dict[str, Any], run: str, *, paced: bool) -> list[str]:
+    rate = f" ({report['events_per_s']:,.0f}/s)" if report["events_per_s"] is not None else ""
     lines = [
-        f"{told['trace']} into {run}: {told['events']:,} events to {len(told['nodes'])} nodes "
-        f"in {told['seconds']:,.1f} s{rate}, by {told['tasks']} tasks",
+        f"{report['trace']} into {run}: {report['events']:,} events to {len(report['nodes'])} nodes "
+        f"in {report['seconds']:,.1f} s{rate}, by {report['tasks']} tasks",
     ]
     if paced:
-        lines.append(f"behind the pace by {told['lag_mean_s']:.2f} s on average, {told['lag_max_s']:.2f} s at most")
+        lines.append(f"behind the pace by {report['lag_mean_s']:.2f} s on average, {report['lag_max_s']:.2f} s at most")
     lines += [
-        f"{told[key]:,} events {what}"
-        for key, what in (
+        f"{report[key]:,} events {fate}"
+        for key, fate in (
             ("before", "were there already"),
             ("repeated", "were sent again after a crash, and not taken twice"),
             ("late", "came too late and are no part of the trace; they are in late.jsonl of their nodes"),
             ("left_out", "were left out: the network has no source for them"),
         )
-        if told[key]
+        if report[key]
     ]
     return lines

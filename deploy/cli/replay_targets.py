@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from headwater.deploy.cluster.pages import ask
 from headwater.deploy.cluster.runs import Run
-from headwater.deploy.cluster.status import Row, rows
+from headwater.deploy.cluster.status import ProcessRow, rows
 from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.replay.replay import LISTED_MAX, Targets
 from headwater.protocol.errors import ConfigError
@@ -47,24 +47,26 @@ def takers(run: Run) -> list[Taker]:
         return list(pool.map(_taker, nodes))
 
 
-def _taker(row: Row) -> Taker:
+def _taker(row: ProcessRow) -> Taker:
     answer = None if row.http is None else ask(row.http, "/sources", ANSWER_S_MAX)
     if row.http is None or row.address is None or answer is None or answer[0] != 200:
         raise ConfigError(f"{row.name} does not answer at {row.http}; look at headwater ps and headwater logs")
-    found = {each["type"]: each for each in answer[1] if each["feed"] == "replay"}
-    return Taker(row.name, row.address, row.http, found)
+    sources = {source["type"]: source for source in answer[1] if source["feed"] == "replay"}
+    return Taker(row.name, row.address, row.http, sources)
 
 
-def targets_of(run: Run, found: list[Taker], prepared: Prepared, *, only_known: bool) -> Targets:
+def targets_of(run: Run, nodes: list[Taker], prepared: Prepared, *, only_known: bool) -> Targets:
     """Where the events of a trace go. A ConfigError says what of it does not fit the network; that nodes lack sources
     for some of their types shows only when the trace is read."""
-    feeding = [taker for taker in found if taker.sources]
+    feeding = [taker for taker in nodes if taker.sources]
     if not feeding:
         raise ConfigError(f"no source of {run.name} is replayed; write replay: any for sources in {run.plan().network}")
     manifest = prepared.manifest
-    known = {taker.node for taker in feeding}
+    feeding_nodes = {taker.node for taker in feeding}
     if not only_known:
-        strange = [f"{node} ({each.events:,} events)" for node, each in manifest.nodes.items() if node not in known]
+        strange = [
+            f"{node} ({share.events:,} events)" for node, share in manifest.nodes.items() if node not in feeding_nodes
+        ]
         if strange:
             raise ConfigError(
                 f"the trace {prepared.folder} has events for nodes that {run.name} does not have, or that replay "
@@ -104,44 +106,46 @@ def targets_of(run: Run, found: list[Taker], prepared: Prepared, *, only_known: 
 
 
 def _reached(taker: Taker) -> int:
-    return max(0 if each["replay"] is None else int(each["replay"]["last_seq"]) for each in taker.sources.values())
+    return max(
+        0 if source["replay"] is None else int(source["replay"]["last_seq"]) for source in taker.sources.values()
+    )
 
 
 def _sent(declared: Mapping[str, str], prepared: Prepared, name: str) -> tuple[str, ...]:
     """The attributes that the network has declared and the trace has."""
-    found = prepared.manifest.types.get(name)
-    return () if found is None else tuple(each for each in declared if each in found.attributes)
+    recorded = prepared.manifest.types.get(name)
+    return () if recorded is None else tuple(attribute for attribute in declared if attribute in recorded.attributes)
 
 
-def _misfits(name: str, declared: Mapping[str, str], given: Mapping[str, str]) -> list[str]:
+def _misfits(name: str, declared: Mapping[str, str], recorded: Mapping[str, str]) -> list[str]:
     """What of a type in a trace is not what the network has declared."""
-    found = []
+    sentences = []
     for attribute, kind in declared.items():
         word, optional = kind.removesuffix("?"), kind.endswith("?")
-        has = given.get(attribute)
+        has = recorded.get(attribute)
         if has is None:
             if not optional:
-                found.append(f"{name} has no {attribute} there, and the network declares it {kind}")
+                sentences.append(f"{name} has no {attribute} there, and the network declares it {kind}")
             continue
         if has.endswith("?") and not optional:
-            found.append(f"some {name} have no {attribute} there; declare it {word}?")
+            sentences.append(f"some {name} have no {attribute} there; declare it {word}?")
         if word not in ("any", has.removesuffix("?")) and (word, has.removesuffix("?")) != ("float", "int"):
-            found.append(f"{name}.{attribute} is {has} there, and the network declares it {kind}")
-    return found
+            sentences.append(f"{name}.{attribute} is {has} there, and the network declares it {kind}")
+    return sentences
 
 
-def wait_until_drained(found: list[Taker], say: Callable[[str], None]) -> None:
+def wait_until_drained(nodes: list[Taker], say: Callable[[str], None]) -> None:
     """Until nothing is under way in the network any more. ``say`` hears what is waited for, now and then."""
     said_s = time.monotonic()
     pause_s = LOOK_S / 4
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         while True:
-            waiting = [each for each in pool.map(_waiting, found) if each is not None]
+            waiting = [reason for reason in pool.map(_waiting, nodes) if reason is not None]
             if not waiting:
                 return
             if time.monotonic() - said_s > SAY_S:
                 said_s = time.monotonic()
-                say(f"waiting until the network has drained, at {len(waiting)} of {len(found)} nodes: {waiting[0]}")
+                say(f"waiting until the network has drained, at {len(waiting)} of {len(nodes)} nodes: {waiting[0]}")
             time.sleep(pause_s)
             pause_s = min(LOOK_S, 2 * pause_s)
 

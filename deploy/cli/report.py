@@ -66,18 +66,20 @@ def report(
     from headwater.pipeline.report.tables import write_tables
 
     _check_engine(engine, master)
-    found, said = find_runs(runs, folder)
-    for line in said:
+    recorded_runs, notes = find_runs(runs, folder)
+    for line in notes:
         say(line)
-    is_on_spark = _is_on_spark(engine, master, check_runs(found))
+    is_on_spark = _is_on_spark(engine, master, check_runs(recorded_runs))
     prepared = None if trace is None else open_prepared(trace)
     with Unfinished(out, overwrite=overwrite, mark="report.html", kind="report") as unfinished:
         tables = grouped(
-            _tables(found, prepared, master) if is_on_spark else report_tables(None, found, trace=prepared)
+            _tables(recorded_runs, prepared, master)
+            if is_on_spark
+            else report_tables(None, recorded_runs, trace=prepared)
         )
         say("writing tables and the page")
         write_tables(tables, unfinished.folder / "tables")
-        shapes = {run.label: run.shape for run in found}
+        shapes = {run.label: run.shape for run in recorded_runs}
         try:
             (unfinished.folder / "report.html").write_text(page(tables, shapes), encoding="utf-8")
         except OSError as error:
@@ -100,11 +102,11 @@ def _check_engine(engine: str, master: str | None) -> None:
         )
 
 
-def _is_on_spark(engine: str, master: str | None, found: Sequence[RunFiles]) -> bool:
+def _is_on_spark(engine: str, master: str | None, recorded_runs: Sequence[RunFiles]) -> bool:
     """Whether Spark reads the records; if no engine was chosen, their size decides."""
     if engine != "auto" or master is not None:
         return engine != "arrow"
-    size = sum(each.bytes() for each in found)
+    size = sum(run.bytes() for run in recorded_runs)
     if size > IN_PROCESS_BYTES_MAX:
         say(
             f"{size / 1e6:,.0f} MB of records are for Spark; --engine arrow reads them without it, if memory some ten "

@@ -31,8 +31,8 @@ from headwater.protocol.text import show_us
 
 def warn_of_slips(rules: RuleSet) -> None:
     """Say what is allowed in these rules and rarely meant."""
-    for made in rules.warnings:
-        say(str(made))
+    for warning in rules.warnings:
+        say(str(warning))
     for rule in rules.rules:
         for certainty in certainties(rule.pattern.where):
             say(f"warning: {rule.name}: {certainty.sentence}; {certainty.cure}")

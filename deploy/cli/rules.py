@@ -35,30 +35,30 @@ def rules(
     from headwater.deploy.cli.running_network import reached
 
     network = reached(name, folder, coordinator, None, None, purpose="look at")
-    found = network.rules()
+    deployed = network.rules()
     if rule is not None:
-        found = [each for each in found if each["name"] == rule] or _missing(rule, [each["name"] for each in found])
+        deployed = [row for row in deployed if row["name"] == rule] or _missing(rule, [row["name"] for row in deployed])
     places = network.evaluated_at()
     if as_json:
-        for each in found:
-            print(json.dumps({**each, "evaluated_at": places.get(each["name"], [])}, ensure_ascii=False))
+        for row in deployed:
+            print(json.dumps({**row, "evaluated_at": places.get(row["name"], [])}, ensure_ascii=False))
     elif rule is not None:
-        for each in found:
-            print(each["text"].rstrip())
-    elif not found:
+        for row in deployed:
+            print(row["text"].rstrip())
+    elif not deployed:
         print("no rule is deployed")
     else:
         print_table(
             ("NAME", "VERSION", "EMITS", "READS", "HOLDS FROM", "EVALUATED AT"),
-            [_cells(each, places.get(each["name"], [])) for each in found],
+            [_cells(row, places.get(row["name"], [])) for row in deployed],
         )
-        if any(each["name"] not in places for each in found):
+        if any(row["name"] not in places for row in deployed):
             say("-: no node says that it evaluates the rule; as long as no subscription wants what it finds, none need")
 
 
-def _missing(rule: str, known: list[str]) -> list[Json]:
-    near = closest(rule, known)
-    hint = f"did you mean {near!r}?" if near else f"there are: {listed(known) or 'none'}"
+def _missing(rule: str, names: list[str]) -> list[Json]:
+    near = closest(rule, names)
+    hint = f"did you mean {near!r}?" if near else f"there are: {listed(names) or 'none'}"
     raise ConfigError(f"there is no rule {rule!r}; {hint}")
 
 

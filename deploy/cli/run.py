@@ -6,36 +6,33 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Annotated, Any, Final
 
 import typer
 
-from headwater.deploy.cli.common import (
+from headwater.deploy.cli.common import RunFailed, read_sources, say
+from headwater.deploy.cli.evaluation import Evaluation
+from headwater.deploy.cli.function_files import load_functions
+from headwater.deploy.cli.output import any_number_of_digits, show_count
+from headwater.deploy.cli.progress import ProgressLine
+from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.cli.tables import print_table
+from headwater.deploy.cli.trace_options import (
     DelimiterOption,
-    RunFailed,
     TimeColumnOption,
     TimeUnitOption,
     TypeColumnOption,
     layout_of,
-    load_functions,
-    prepare,
-    read_sources,
-    say,
     the_trace,
 )
-from headwater.deploy.cli.output import JsonLines, any_number_of_digits, in_key_order, show_count
-from headwater.deploy.cli.progress import Progress
-from headwater.deploy.cli.rule_warnings import warn_of_slips
-from headwater.deploy.cli.tables import print_table
+from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine
-from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, ReadTally, TraceReader, TraceSource
-from headwater.protocol.composites import Composite
+from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.events import Event
 from headwater.protocol.text import plural
 
 NAMES_MAX: Final = 12  # how many types or attributes a line of the summary names
@@ -118,7 +115,7 @@ def run(
     _refuse_to_overwrite([trace, *rules, *tables_at, *([functions] if functions else [])], out, late_out)
     streaming = source.is_stream or lateness_us is not None
     started = time.perf_counter()
-    with Progress("looking at the types") as progress:
+    with ProgressLine("looking at the types") as progress:
         work = prepare(sources, source, registered, look_first=emit_live and not streaming, watch=progress.update)
 
     if not quiet:
@@ -130,98 +127,39 @@ def run(
             work.rules.rules, work.rules.types.values(), functions=registered, remote=tables, count_only=count
         )
 
-    interrupted = False
     with _naming(out), contextlib.ExitStack() as stack:
         output = _open_output(out, stack)
         late = _late_sink(late_out, stack)
-        progress = stack.enter_context(Progress("reading"))
-        sink = _Sink(output, live=emit_live)
-        engine = new_engine()
-        reader = work.reader(skip_bad=skip_bad)
-        try:
-            if streaming:
-                _feed(engine, reader.batches(lateness_us=lateness_us or 0, late=late), reader, sink, progress)
-            elif work.survey is None or work.survey.in_order:
-                try:
-                    _feed(engine, reader.batches(), reader, sink, progress)
-                except OutOfOrder:
-                    # Nothing has been printed yet: start again with the rows put in order.
-                    assert not emit_live
-                    reader, engine, sink = work.reader(skip_bad=skip_bad), new_engine(), _Sink(output, live=False)
-                    _feed(engine, _in_order(reader, progress), reader, sink, progress)
-            else:
-                _feed(engine, _in_order(reader, progress), reader, sink, progress)
-            sink.take(engine.close())
-            sink.finish()
-        except KeyboardInterrupt:
-            # Ctrl-C is how a stream that has no end is ended: what was found so far counts.
-            if not source.is_stream:
-                raise
-            interrupted = True
-            sink.finish()
-        finally:
-            reader.rows.close()
+        progress = stack.enter_context(ProgressLine("reading"))
+        evaluation = Evaluation(work, new_engine, output, progress, live=emit_live, skip_bad=skip_bad)
+        complete = _evaluate(evaluation, is_stream=source.is_stream, lateness_us=lateness_us, late=late)
         if count:
-            _print_counts(output, engine.counts(), as_json)
+            _print_counts(output, evaluation.engine.counts(), as_json)
     seconds = time.perf_counter() - started
-    found = sum(engine.counts().values()) if count else sink.count
-    for line in summary(reader.tally, engine, found, seconds, quiet=quiet, lateness=lateness, late_out=late_out):
+    for line in summary(evaluation, seconds, count=count, quiet=quiet, lateness=lateness, late_out=late_out):
         say(line)
-    if interrupted:
+    if not complete:
         raise KeyboardInterrupt
 
 
-Batches = Iterator[tuple[list[Event], int]]
-
-
-def _feed(engine: Engine, batches: Batches, reader: TraceReader, sink: _Sink, progress: Progress) -> None:
-    tally = reader.tally
-    for batch, watermark in batches:
-        if batch:
-            sink.take(engine.feed(batch))
-        sink.take(engine.advance(watermark))
-        sink.flush()
-        progress.update(tally.read, reader.rows.done_share())
-
-
-def _in_order(reader: TraceReader, progress: Progress) -> Batches:
-    progress.label("sorting")
-    events = reader.whole()
-    progress.label("running")
-    for start in range(0, len(events), BATCH_EVENTS):
-        batch = events[start : start + BATCH_EVENTS]
-        yield batch, batch[-1][0] - 1
-
-
-class _Sink:
-    """Composite events on their way out: at once, or at the end in the order of their keys."""
-
-    def __init__(self, output: IO[str], *, live: bool) -> None:
-        self.count = 0
-        self._output = output
-        self._live = live
-        self._kept: list[Composite] = []
-        self._lines = JsonLines()
-
-    def take(self, composites: Sequence[Composite]) -> None:
-        if not composites:
-            return
-        self.count += len(composites)
-        if self._live:
-            self._write(composites)
+def _evaluate(
+    evaluation: Evaluation, *, is_stream: bool, lateness_us: int | None, late: Callable[[dict[str, Any]], None]
+) -> bool:
+    """Whether the rows were evaluated to their end. Ctrl-C is how a stream that has no end is ended: what was found so
+    far counts."""
+    try:
+        if is_stream or lateness_us is not None:
+            evaluation.stream(lateness_us or 0, late)
         else:
-            self._kept.extend(composites)
-
-    def _write(self, composites: Iterable[Composite]) -> None:
-        self._output.writelines(map(self._lines.line, composites))
-
-    def flush(self) -> None:
-        if self._live:
-            self._output.flush()
-
-    def finish(self) -> None:
-        self._write(in_key_order(self._kept))
-        self._output.flush()
+            evaluation.whole()
+    except KeyboardInterrupt:
+        if not is_stream:
+            raise
+        evaluation.sink.finish()
+        return False
+    finally:
+        evaluation.reader.rows.close()
+    return True
 
 
 def _refuse_to_overwrite(read: Iterable[str | Path], *written: Path | None) -> None:
@@ -290,16 +228,17 @@ def _print_counts(output: IO[str], counts: dict[str, int], as_json: bool) -> Non
 
 
 def summary(
-    tally: ReadTally,
-    engine: Engine,
-    composites: int,
+    evaluation: Evaluation,
     seconds: float,
     *,
+    count: bool,
     quiet: bool,
     lateness: str | None,
     late_out: Path | None,
 ) -> list[str]:
     """What became of every row, for standard error."""
+    tally, engine = evaluation.reader.tally, evaluation.engine
+    composites = sum(engine.counts().values()) if count else evaluation.sink.count
     unnamed = sum(tally.unnamed.values())
     rows = tally.read + unnamed + tally.late + tally.bad + tally.repeated
     lines = []
@@ -310,10 +249,10 @@ def summary(
             f"{show_count(composites)} composite event{'s' * (composites != 1)} in {seconds:.2f} s ({speed})"
         )
     if tally.repeated:
-        repeats, count = ("repeats", "counts") if tally.repeated == 1 else ("repeat", "count")
+        repeats, counts = ("repeats", "counts") if tally.repeated == 1 else ("repeat", "count")
         lines.append(
             f"{plural(tally.repeated, 'row')} {repeats} the node and seq of an earlier row and "
-            f"{count} as the same event; number the rows of each node over all types if that is not meant"
+            f"{counts} as the same event; number the rows of each node over all types if that is not meant"
         )
     if tally.bad:
         lines.append(f"{plural(tally.bad, 'malformed row')} left out, the first of them:")
@@ -324,8 +263,8 @@ def summary(
         kept = f"; {they} {are} in {late_out}" if late_out else f"; --late-out FILE keeps {them}"
         if lateness is None:
             kept += f", --lateness DURATION waits for {them}"
-        what = plural(tally.late, "row")
-        lines.append(f"{what} came {by}behind an earlier row and {are} left out{kept}")
+        rows_late = plural(tally.late, "row")
+        lines.append(f"{rows_late} came {by}behind an earlier row and {are} left out{kept}")
     if not quiet:
         if unnamed:
             named = ", ".join(f"{name} ({number:,})" for name, number in sorted(tally.unnamed.items())[:NAMES_MAX])

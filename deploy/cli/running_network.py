@@ -43,12 +43,12 @@ class Running:
     # --------------------------------------------------------------------------------------------------------- looking
 
     def look(self, path: str) -> Json:
-        status, found = self._ask("GET", path, timeout_s=ANSWER_S_MAX)
+        status, answer = self._ask("GET", path, timeout_s=ANSWER_S_MAX)
         if status == 404:
             raise ConfigError(f"what answers at {self.url} is no coordinator of Headwater")
         if status != 200:
-            raise self._error(status, found)
-        return found
+            raise self._error(status, answer)
+        return answer
 
     def rules(self) -> list[Json]:
         """Rules that are deployed, and those that have ended and are still being evaluated."""
@@ -56,7 +56,11 @@ class Running:
 
     def subscriptions(self) -> list[Json]:
         """Those that have not ended."""
-        return [each for each in self.look("/subscriptions")["subscriptions"] if each["until_us"] is None]
+        return [
+            subscription
+            for subscription in self.look("/subscriptions")["subscriptions"]
+            if subscription["until_us"] is None
+        ]
 
     def nodes(self) -> list[Json]:
         """In the order of the network file."""
@@ -66,20 +70,20 @@ class Running:
         """By rule the nodes that evaluate it, as they say themselves. One that does not answer is left out."""
         names = [node["name"] for node in self.nodes() if node["state"] == "up"]
         with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-            told = list(pool.map(self._tasks, names))
-        found: dict[str, list[str]] = {}
-        for name, tasks in zip(names, told, strict=True):
+            tasks_of_nodes = list(pool.map(self._tasks, names))
+        nodes_of_rules: dict[str, list[str]] = {}
+        for name, tasks in zip(names, tasks_of_nodes, strict=True):
             for task in sorted(tasks):
-                found.setdefault(task, []).append(name)
-        return found
+                nodes_of_rules.setdefault(task, []).append(name)
+        return nodes_of_rules
 
     def _tasks(self, node: str) -> set[str]:
         """The rules that a node evaluates as a whole."""
-        status, found = self._ask("GET", f"/nodes/{quote(node, safe='')}/tables", timeout_s=ANSWER_S_MAX)
+        status, answer = self._ask("GET", f"/nodes/{quote(node, safe='')}/tables", timeout_s=ANSWER_S_MAX)
         if status != 200:
             return set()
         newest: dict[str, Json] = {}
-        for work in found.get("work", ()):
+        for work in answer.get("work", ()):
             if work["tree"] not in newest or work["epoch"] > newest[work["tree"]]["epoch"]:
                 newest[work["tree"]] = work
         tasks = (task for work in newest.values() for task in work["tasks"])
@@ -95,10 +99,10 @@ class Running:
                 "(`token` in the coordinator's data folder), --token or HEADWATER_TOKEN says it"
             )
         headers = {"Authorization": f"Bearer {self.token}", "Idempotency-Key": secrets.token_hex(16)}
-        status, found = self._ask(method, path, body, headers, timeout_s=CHANGE_S_MAX)
+        status, answer = self._ask(method, path, body, headers, timeout_s=CHANGE_S_MAX)
         if status != 200:
-            raise self._error(status, found)
-        return found
+            raise self._error(status, answer)
+        return answer
 
     # ---------------------------------------------------------------------------------------------------------- asking
 
@@ -127,11 +131,11 @@ class Running:
         finally:
             connection.close()
         try:
-            found = json.loads(raw)
-            assert isinstance(found, dict)
+            answer = json.loads(raw)
+            assert isinstance(answer, dict)
         except (ValueError, AssertionError):
             raise ConfigError(f"what answers at {self.url} is no coordinator of Headwater") from None
-        return response.status, found
+        return response.status, answer
 
     def _silent(self, error: Exception, method: str, is_sent: bool) -> str:
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -145,8 +149,8 @@ class Running:
         )
         return f"the coordinator does not answer at {self.url}: {why}; {hint}"
 
-    def _error(self, status: int, found: Json) -> Exception:
-        sentence = str(found.get("error", f"the coordinator answered {status}"))
+    def _error(self, status: int, answer: Json) -> Exception:
+        sentence = str(answer.get("error", f"the coordinator answered {status}"))
         if status == 401:
             return ConfigError(
                 f"the coordinator at {self.url} does not take this token (from {self.token_from}); it wants the one in "
@@ -170,18 +174,20 @@ def reached(
     """The network that is meant: the run of this folder, or the one whose coordinator is named."""
     if token is not None and token_file is not None:
         raise ConfigError("--token and --token-file both say the token; leave one out")
-    given = (token, "--token, or HEADWATER_TOKEN") if token_file is None else (_read_token(token_file), str(token_file))
+    access = (
+        (token, "--token, or HEADWATER_TOKEN") if token_file is None else (_read_token(token_file), str(token_file))
+    )
     if coordinator is not None:
         if name is not None:
             raise ConfigError("--name is for runs of this folder, --coordinator for any network; leave one out")
-        return Running(_url(coordinator), *given)
+        return Running(_url(coordinator), *access)
     run = the_run(folder, name, purpose=purpose)
     plan = run.plan()
     if not run.is_kept():
         raise ConfigError(f"{run.name} is not up; start it with: headwater up {plan.network}")
-    if given[0] is None and plan.token_file is not None:
-        given = (_read_token(Path(plan.token_file)), plan.token_file)
-    return Running(f"http://{plan.coordinator().http}", *given, run=run)
+    if access[0] is None and plan.token_file is not None:
+        access = (_read_token(Path(plan.token_file)), plan.token_file)
+    return Running(f"http://{plan.coordinator().http}", *access, run=run)
 
 
 def _url(text: str) -> str:
@@ -212,10 +218,10 @@ def _read_token(file: Path) -> str:
 
 def in_reading_order(names: list[str], rules: list[Json]) -> Iterator[str]:
     """Names of rules, each before those whose composites it reads: so each can be undeployed in turn."""
-    known = {rule["name"]: rule for rule in rules}
+    by_name = {rule["name"]: rule for rule in rules}
     waiting = list(dict.fromkeys(names))
     while waiting:
-        read = {name for rule in waiting for name in known[rule]["reads"] if known[rule]["emits"] != name}
-        free = next((rule for rule in waiting if known[rule]["emits"] not in read), waiting[0])
+        read = {name for rule in waiting for name in by_name[rule]["reads"] if by_name[rule]["emits"] != name}
+        free = next((rule for rule in waiting if by_name[rule]["emits"] not in read), waiting[0])
         waiting.remove(free)
         yield free

@@ -7,11 +7,12 @@ import time
 from pathlib import Path
 
 from headwater.deploy.cli.common import RunFailed, say
-from headwater.deploy.cli.simulate import Plan, check_feeds, difference, refuse_to_overwrite, run
+from headwater.deploy.cli.simulate import refuse_to_overwrite
+from headwater.deploy.cli.simulated_run import SimulatedRun, check_feeds, difference, perform
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.reporting.strategies import page, render
-from headwater.deploy.simulation.comparison import BASELINE, Compared, Comparison, one_run
-from headwater.deploy.simulation.figures import Figures, figures
+from headwater.deploy.simulation.comparison import BASELINE, ComparedStrategy, Comparison, one_run
+from headwater.deploy.simulation.figures import RunFigures, figures
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.text import plural
@@ -38,13 +39,13 @@ def simulate_several(
     central = read_network(path, strategy=BASELINE, duration_us=duration_us)
     for warning in central.warnings:
         say(str(warning))
-    plan = Plan.of(central, path, seed, check=check)
-    check_feeds(plan)
+    run = SimulatedRun.of(central, path, seed, check=check)
+    check_feeds(run)
     if chart is not None:
-        _check_chart(plan, chart)
-    asked = strategies or [read_network(path, duration_us=duration_us).network.strategy]
-    work = _Work(path, plan, range(plan.seed, plan.seed + seeds), duration_us)
-    comparison, wrong = work.done([BASELINE, *(each for each in asked if each != BASELINE)])
+        _check_chart(run, chart)
+    chosen = strategies or [read_network(path, duration_us=duration_us).network.strategy]
+    work = _Work(path, run, range(run.seed, run.seed + seeds), duration_us)
+    comparison, wrong = work.done([BASELINE, *(strategy for strategy in chosen if strategy != BASELINE)])
     if as_json:
         print(json.dumps(comparison.to_json(), ensure_ascii=False))
     elif not quiet:
@@ -64,7 +65,7 @@ def simulate_several(
 class _Work:
     """The runs, one after the other: for each seed centr first, which all others are compared with."""
 
-    def __init__(self, path: Path, central: Plan, seeds: range, duration_us: int | None) -> None:
+    def __init__(self, path: Path, central: SimulatedRun, seeds: range, duration_us: int | None) -> None:
         self._path = path
         self._central = central
         self._seeds = seeds
@@ -73,29 +74,29 @@ class _Work:
 
     def done(self, strategies: list[str]) -> tuple[Comparison, list[str]]:
         """What came out, and a sentence for each run that did not deliver what centr did."""
-        found = {strategy: Compared(strategy) for strategy in strategies}
-        files = {strategy: self._file(found[strategy]) for strategy in strategies}
+        compared = {strategy: ComparedStrategy(strategy) for strategy in strategies}
+        files = {strategy: self._file(compared[strategy]) for strategy in strategies}
         total = len(self._seeds) * sum(file is not None for file in files.values())
         wrong: list[str] = []
         for seed in self._seeds:
-            base: tuple[Outcome, Figures] | None = None
+            base: tuple[Outcome, RunFigures] | None = None
             for strategy, file in files.items():
-                here = found[strategy]
+                here = compared[strategy]
                 if file is None or here.why_not is not None:
                     continue
-                plan = Plan(file, self._path, strategy, seed, self._central.until_us, self._central.check)
-                outcome = self._run(plan, here, f"simulating {strategy}, seed {seed} ({self.runs + 1} of {total})")
+                run = SimulatedRun(file, self._path, strategy, seed, self._central.until_us, self._central.check)
+                outcome = self._run(run, here, f"simulating {strategy}, seed {seed} ({self.runs + 1} of {total})")
                 if outcome is None:
                     continue
                 if base is None:
                     base = outcome, figures(outcome)
                 here.runs.append(one_run(seed, figures(outcome), base[1]))
-                if (text := difference(plan, outcome, base[0])) is not None:
+                if (text := difference(run, outcome, base[0])) is not None:
                     here.differs.append(seed)
                     wrong.append(text)
-        return Comparison(_name(self._path), tuple(self._seeds), list(found.values())), wrong
+        return Comparison(_name(self._path), tuple(self._seeds), list(compared.values())), wrong
 
-    def _file(self, compared: Compared) -> NetworkFile | None:
+    def _file(self, compared: ComparedStrategy) -> NetworkFile | None:
         if compared.strategy == BASELINE:
             return self._central.file
         try:
@@ -104,12 +105,12 @@ class _Work:
             compared.why_not = _sentence(error)
             return None
 
-    def _run(self, plan: Plan, compared: Compared, label: str) -> Outcome | None:
+    def _run(self, run: SimulatedRun, compared: ComparedStrategy, label: str) -> Outcome | None:
         """None where the strategy turns out not to serve the network. The baseline must."""
         try:
-            outcome = run(plan, plan.strategy, label=label)
+            outcome = perform(run, run.strategy, label=label)
         except HeadwaterError as error:
-            if isinstance(error, RunFailed) or plan.strategy == BASELINE:
+            if isinstance(error, RunFailed) or run.strategy == BASELINE:
                 raise
             compared.why_not = _sentence(error)
             compared.runs.clear()
@@ -128,10 +129,10 @@ def _name(path: Path) -> str:
     return resolved.parent.name if resolved.stem == "network" else resolved.stem
 
 
-def _check_chart(plan: Plan, chart: Path) -> None:
+def _check_chart(run: SimulatedRun, chart: Path) -> None:
     """Before anything is run: the page can be written, and is written over nothing that is no page."""
     if chart.suffix not in (".html", ".htm"):
         raise ConfigError(f"--chart writes a page; name a file that ends in .html, and not {chart}")
     if not chart.parent.is_dir():
         raise ConfigError(f"cannot write {chart}: there is no folder {chart.parent}")
-    refuse_to_overwrite(plan, chart)
+    refuse_to_overwrite(run, chart)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import say
-from headwater.deploy.cli.statistics_task import ROLES_LIMIT, ROLES_MAX, Task, task_of
+from headwater.deploy.cli.statistics_task import ROLES_LIMIT, ROLES_MAX, StatisticsTask, task_of
 from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headwater.deploy.descriptions.statistics_file import Counted
+    from headwater.deploy.descriptions.statistics_file import CountedTrace
 
 AUTO: Final = "auto"
 EXACT: Final = "exact"
@@ -93,8 +93,8 @@ def _share(sample: str) -> float | None:
     return share
 
 
-def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, seed: int) -> Counted:
-    from headwater.deploy.descriptions.statistics_file import Counted
+def _counted(spark: SparkSession, task: StatisticsTask, share: float | None, sample: str, seed: int) -> CountedTrace:
+    from headwater.deploy.descriptions.statistics_file import CountedTrace
     from headwater.pipeline.statistics.arrivals import arrivals
     from headwater.pipeline.statistics.rules import rule_statistics
     from headwater.pipeline.statistics.selectivities import TraceFacts
@@ -108,23 +108,24 @@ def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, 
             f"{task.trace.folder} has no events of the types and nodes that the network has sources of; "
             "prepare a trace for this network"
         )
-    seen = sum(each.events for (_, node), each in arrived.items() if node is None)
-    if task.sources is None and seen != manifest.events:
+    counted = sum(arrival.events for (_, node), arrival in arrived.items() if node is None)
+    if task.sources is None and counted != manifest.events:
         raise ConfigError(
-            f"{task.trace.folder} has {seen:,} events, and its manifest speaks of {manifest.events:,}; prepare it anew"
+            f"{task.trace.folder} has {counted:,} events, and its manifest speaks of {manifest.events:,}; "
+            "prepare it anew"
         )
     facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
-    found = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}
-    return Counted(task, arrived, found, sample, seed)
+    matches = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}
+    return CountedTrace(task, arrived, matches, sample, seed)
 
 
-def _of_sources(events: DataFrame, task: Task) -> DataFrame:
+def _of_sources(events: DataFrame, task: StatisticsTask) -> DataFrame:
     """The events of the network's sources, or all of them."""
     from pyspark.sql import functions as F
 
     if task.sources is None:
         return events
-    wanted = F.array(
+    sources = F.array(
         *(F.struct(F.lit(type).alias("type"), F.lit(node).alias("node")) for type, node in sorted(task.sources))
     )
-    return events.where(F.array_contains(wanted, F.struct("type", "node")))
+    return events.where(F.array_contains(sources, F.struct("type", "node")))

@@ -31,7 +31,7 @@ _NUMBERS: Final = ("int", "float")
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class StatisticsTask:
     """``sources``: the types and nodes of which events count; None for all of the trace."""
 
     trace: Prepared
@@ -48,7 +48,7 @@ class Task:
         return tuple(type for type in self.trace.manifest.types if type in read or not self.rules)
 
 
-def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max: int) -> Task:
+def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max: int) -> StatisticsTask:
     """A ConfigError says what does not fit together."""
     if rules and network is not None:
         raise ConfigError("a network has rules of its own; name it, or rule files, and not both")
@@ -65,31 +65,31 @@ def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max:
         )
     if network is not None:
         return _of_network(prepared, read_network(network, counted=False), roles_max)
-    found = _read_rules(rules, manifest, trace) if rules else ()
-    for rule in found:
+    read_rules = _read_rules(rules, manifest, trace) if rules else ()
+    for rule in read_rules:
         _check_attributes(rule, manifest, trace)
-    kept, warnings = _readable(found, manifest, trace, strict=True)
+    kept, warnings = _readable(read_rules, manifest, trace, strict=True)
     counted = {rule.name: (rule, considered(rule, roles_max)) for rule in kept}
-    return Task(prepared, counted, None, (*manifest.warnings, *warnings))
+    return StatisticsTask(prepared, counted, None, (*manifest.warnings, *warnings))
 
 
 def _read_rules(files: Sequence[Path], manifest: Manifest, trace: Path) -> tuple[Rule, ...]:
     sources = read_sources(files)
     declared = declared_types(sources)
-    types = [EventType(name, each.attributes) for name, each in manifest.types.items() if name not in declared]
+    types = [EventType(name, recorded.attributes) for name, recorded in manifest.types.items() if name not in declared]
     try:
         return parse_rules(sources, types).rules
     except RuleTextError as error:
-        if any(each.code == UNKNOWN_EVENT_TYPE for each in error.diagnostics):
+        if any(diagnostic.code == UNKNOWN_EVENT_TYPE for diagnostic in error.diagnostics):
             raise RuleError(f"{error}\n{trace} has events of type {listed(manifest.types, 20)}") from None
         raise
 
 
-def _of_network(trace: Prepared, file: NetworkFile, roles_max: int) -> Task:
+def _of_network(trace: Prepared, file: NetworkFile, roles_max: int) -> StatisticsTask:
     manifest, network = trace.manifest, file.network
     warnings = [*manifest.warnings]
-    wanted = {(source.type, source.node) for source in network.sources}
-    nodes = {node for _, node in wanted}
+    sources = {(source.type, source.node) for source in network.sources}
+    nodes = {node for _, node in sources}
     if not nodes & manifest.nodes.keys():
         raise ConfigError(
             f"{trace.folder} has no events of any node of {file.path} that has sources: it has "
@@ -104,14 +104,14 @@ def _of_network(trace: Prepared, file: NetworkFile, roles_max: int) -> Task:
         warnings.append(
             f"the network has no node {listed(strangers, 12)}: {lost:,} events of the trace are not counted"
         )
-    silent = sorted({type for type, _ in wanted} - manifest.types.keys())
+    silent = sorted({type for type, _ in sources} - manifest.types.keys())
     if silent:
         warnings.append(f"the trace has no events of type {listed(silent, 12)}")
     kept, more = _readable(network.rules, manifest, trace.folder, strict=False)
     for rule in kept:
         _check_attributes(rule, manifest, trace.folder)
     rules = {rule.name: (rule, considered(rule, roles_max)) for rule in kept}
-    return Task(trace, rules, frozenset(wanted), (*warnings, *more))
+    return StatisticsTask(trace, rules, frozenset(sources), (*warnings, *more))
 
 
 def _readable(rules: Iterable[Rule], manifest: Manifest, trace: Path, *, strict: bool) -> tuple[list[Rule], list[str]]:
@@ -121,17 +121,17 @@ def _readable(rules: Iterable[Rule], manifest: Manifest, trace: Path, *, strict:
     kept, warnings = [], []
     for rule in rules:
         lacking = [name for name in sorted(types_of(rule.pattern)) if name not in manifest.types]
-        others = [name for name in lacking if name in emitted]
-        if others:
+        composites = [name for name in lacking if name in emitted]
+        if composites:
             warnings.append(
-                f"rule {rule.name} reads {listed(others)}, which rule {emitted[others[0]]} finds, so it is left out: "
-                "the trace has what sources tell"
+                f"rule {rule.name} reads {listed(composites)}, which rule {emitted[composites[0]]} finds, so it is "
+                "left out: the trace has what sources tell"
             )
         elif lacking:
-            said = f"rule {rule.name} reads {listed(lacking)}, of which {trace} has no events"
+            sentence = f"rule {rule.name} reads {listed(lacking)}, of which {trace} has no events"
             if strict:
-                raise ConfigError(f"{said}; it has {listed(manifest.types, 20)}")
-            warnings.append(f"{said}, so it is left out")
+                raise ConfigError(f"{sentence}; it has {listed(manifest.types, 20)}")
+            warnings.append(f"{sentence}, so it is left out")
         else:
             kept.append(rule)
     return kept, warnings
@@ -156,21 +156,21 @@ def _check_attributes(rule: Rule, manifest: Manifest, trace: Path) -> None:
 
 def considered(rule: Rule, roles_max: int) -> tuple[frozenset[str], ...]:
     """The sets of positive roles, at most so many at once, that a planner may have nodes put together."""
-    asked = RoleConstraints(rule)
+    pattern_roles = RoleConstraints(rule)
     totals = {type: {"all": 1.0} for type in sorted(types_of(rule.pattern))}
     try:
         network = event_network(("all",), (), totals)
         problem = problem_from([rule], ("all",), network, Statistics(totals), {})
     except ConfigError:
         # The planner refuses the rule; how often its parts match may be of interest all the same.
-        return tuple(each for each in subsets(asked.positive, roles_max) if asked.compatible(each))
+        return tuple(roles for roles in subsets(pattern_roles.positive, roles_max) if pattern_roles.compatible(roles))
     labels = labels_of(rule)
-    found: dict[frozenset[str], None] = {}
+    role_sets: dict[frozenset[str], None] = {}
     for query in problem.queries:
         if query.whole:
             continue  # it is decided in one piece, and not by combinations alone
         for types in query.subsets():
-            roles = frozenset(role for role in asked.positive if labels[role] in types)
+            roles = frozenset(role for role in pattern_roles.positive if labels[role] in types)
             if 2 <= len(roles) <= roles_max:
-                found[roles] = None
-    return tuple(found)
+                role_sets[roles] = None
+    return tuple(role_sets)

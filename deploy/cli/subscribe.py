@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from headwater.deploy.cli.changes import held_until, since, waiting
 from headwater.deploy.cli.common import say
-from headwater.deploy.cli.reaching import (
-    HOME,
-    CoordinatorUrl,
-    RunFolder,
-    RunName,
-    Token,
-    TokenFile,
-    held_until,
-    since,
-    waiting,
-)
+from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile
 from headwater.deploy.cli.tables import print_table
 from headwater.protocol.destinations import WAYS
 from headwater.protocol.errors import ConfigError
@@ -101,8 +92,8 @@ def subscribe(
         _print_live(network, node, subscription, count, program, keys)
         return
     with waiting(f"waiting until {node['name']} delivers"):
-        asked = {"node": node["name"], "subscribe": subscription, "to": destination}
-        answer = network.change("POST", "/subscriptions", asked)
+        body = {"node": node["name"], "subscribe": subscription, "to": destination}
+        answer = network.change("POST", "/subscriptions", body)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
         return
@@ -128,13 +119,13 @@ def _node(network: Running, at: str | None) -> Json:
     nodes = network.nodes()
     if at is None:
         return next((node for node in nodes if node["state"] == "up"), nodes[0])
-    found = next((node for node in nodes if node["name"] == at), None)
-    if found is None:
+    named = next((node for node in nodes if node["name"] == at), None)
+    if named is None:
         names = [node["name"] for node in nodes]
         near = closest(at, names)
         hint = f"did you mean {near!r}?" if near else f"there are: {listed(names)}"
         raise ConfigError(f"the network has no node {at!r}; {hint}")
-    return found
+    return named
 
 
 # ---------------------------------------------------------------------------------------------------- on this terminal
@@ -143,18 +134,18 @@ def _node(network: Running, at: str | None) -> Json:
 def _print_live(
     network: Running, node: Json, text: str, count: int | None, program: str | None, keys: Path | None
 ) -> None:
-    from headwater.deploy.cli.listening import Listener, address_of, keys_of
+    from headwater.deploy.cli.listening import TerminalListener, address_of, keys_of
 
     name = program or f"terminal-{secrets.token_hex(4)}"
     address = address_of(network, node)
-    with keys_of(network, name, keys, lasting=program is not None) as found:
-        listener = Listener(
-            node["name"], address, name, str(network.look("/network")["id"]), found, lasting=program is not None
+    with keys_of(network, name, keys, lasting=program is not None) as link_keys:
+        listener = TerminalListener(
+            node["name"], address, name, str(network.look("/network")["id"]), link_keys, lasting=program is not None
         )
 
         def subscribed() -> None:
-            known = [each for each in network.subscriptions() if each["to"] == {"client": name}]
-            holds = since(known[-1]["since_us"]) if known else "from now on"
+            ours = [row for row in network.subscriptions() if row["to"] == {"client": name}]
+            holds = since(ours[-1]["since_us"]) if ours else "from now on"
             say(f"{node['name']} delivers {text} {holds}; Ctrl-C ends")
 
         def show(item: Json) -> None:
@@ -179,23 +170,23 @@ def subscriptions(
     """List the subscriptions of a running network, those of the network file among them."""
     from headwater.deploy.cli.running_network import reached
 
-    found = reached(name, folder, coordinator, None, None, purpose="look at").subscriptions()
+    rows = reached(name, folder, coordinator, None, None, purpose="look at").subscriptions()
     if as_json:
-        for each in found:
-            print(json.dumps(each, ensure_ascii=False))
-    elif not found:
+        for row in rows:
+            print(json.dumps(row, ensure_ascii=False))
+    elif not rows:
         print("there are no subscriptions")
     else:
-        print_table(("NUMBER", "NODE", "SUBSCRIPTION", "TO", "HOLDS FROM"), [_cells(each) for each in found])
+        print_table(("NUMBER", "NODE", "SUBSCRIPTION", "TO", "HOLDS FROM"), [_cells(row) for row in rows])
 
 
-def _cells(found: Json) -> tuple[str, ...]:
+def _cells(row: Json) -> tuple[str, ...]:
     from headwater.protocol.text import show_ts
 
-    to = found["to"]
+    to = row["to"]
     where = to if isinstance(to, str) else next(f"{way}:{to[way]}" for way in WAYS if way in to)
-    holds = "the beginning" if found["since_us"] is None else show_ts(found["since_us"])
-    return str(found["number"]), found["node"], found["subscribe"], where, holds
+    holds = "the beginning" if row["since_us"] is None else show_ts(row["since_us"])
+    return str(row["number"]), row["node"], row["subscribe"], where, holds
 
 
 def unsubscribe(
@@ -216,10 +207,10 @@ def unsubscribe(
     from headwater.deploy.cli.running_network import reached
 
     network = reached(name, folder, coordinator, token, token_file, purpose="change")
-    known = [each["number"] for each in network.subscriptions()]
+    present = [row["number"] for row in network.subscriptions()]
     for number in numbers:
-        if number not in known:
-            there = f"there are: {listed(map(str, known))}" if known else "there is none at all"
+        if number not in present:
+            there = f"there are: {listed(map(str, present))}" if present else "there is none at all"
             raise ConfigError(f"there is no subscription {number}; {there}")
     for number in dict.fromkeys(numbers):
         with waiting(f"waiting until all nodes know that subscription {number} ends"):

@@ -56,19 +56,23 @@ def traces(
     if description is None:
         _list()
         return
-    found = read_description(find_description(description))
+    described = read_description(find_description(description))
     if out is None:
         raise ConfigError("name the folder to make with --out")
-    if isinstance(found, Generation):
+    if isinstance(described, Generation):
         if input_ is not None:
-            raise ConfigError(f"{found.name} makes its events up and reads no files; leave --input out")
-        manifest = _generate(found if seed is None else with_seed(found, seed), out, master, overwrite=overwrite)
+            raise ConfigError(f"{described.name} makes its events up and reads no files; leave --input out")
+        manifest = _generate(
+            described if seed is None else with_seed(described, seed), out, master, overwrite=overwrite
+        )
     else:
         if input_ is None:
             raise ConfigError("name the folder of the raw data with --input")
         if seed is not None:
-            raise ConfigError(f"{found.name} is made of files, and a seed changes nothing about them; leave --seed out")
-        manifest = _prepare(found, input_, out, master, overwrite=overwrite)
+            raise ConfigError(
+                f"{described.name} is made of files, and a seed changes nothing about them; leave --seed out"
+            )
+        manifest = _prepare(described, input_, out, master, overwrite=overwrite)
     _warn(manifest, out)
     if json_:
         print(json.dumps(manifest.to_json(), indent=1, ensure_ascii=False))
@@ -123,18 +127,18 @@ def _warn(manifest: Manifest, out: Path) -> None:
 
 def _list() -> None:
     """What is ready-made: what of files, and what needs none."""
-    found = [read_description(path) for path in ready_made().values()]
+    descriptions = [read_description(path) for path in ready_made().values()]
     print("Made of raw files, which are in the folder that --input names:")
-    for each in found:
-        if not isinstance(each, Generation):
-            print(f"  {each.name:<20} {each.about}")
-            patterns = ", ".join(pattern for source in each.sources for pattern in source.files.patterns)
+    for description in descriptions:
+        if not isinstance(description, Generation):
+            print(f"  {description.name:<20} {description.about}")
+            patterns = ", ".join(pattern for source in description.sources for pattern in source.files.patterns)
             print(textwrap.fill(f"from {patterns}", 110, initial_indent=" " * 25, subsequent_indent=" " * 25))
     print("\nMade up, without files:")
-    for each in found:
-        if isinstance(each, Generation):
-            print(f"  {each.name:<20} {each.about}")
-            print(f"{'':<24} about {each.expected():,} events")
+    for description in descriptions:
+        if isinstance(description, Generation):
+            print(f"  {description.name:<20} {description.about}")
+            print(f"{'':<24} about {description.expected():,} events")
 
 
 def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
@@ -147,11 +151,11 @@ def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
         "",
     ]
     rows: list[Sequence[str]] = []
-    for name, each in manifest.types.items():
-        attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in each.attributes.items())
-        rate = each.events / span_s * 3600 if span_s else 0.0
+    for name, totals in manifest.types.items():
+        attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in totals.attributes.items())
+        rate = totals.events / span_s * 3600 if span_s else 0.0
         shown = f"{rate:,.1f}" if rate >= 100 else f"{rate:.3g}"
-        rows.append((name, f"{each.events:,}", shown, attributes))
+        rows.append((name, f"{totals.events:,}", shown, attributes))
     lines += table_lines(("type", "events", "per hour", "attributes"), rows, figures=(1, 2))
     most = max(manifest.nodes.items(), key=lambda pair: pair[1].events)
     least = min(manifest.nodes.items(), key=lambda pair: pair[1].events)
@@ -169,5 +173,5 @@ def _when(manifest: Manifest) -> str:
     span_s = (manifest.last_us - manifest.first_us) / 1e6
     if manifest.last_us >= EARLIEST_US:
         return f"from {moment(manifest.first_us)} to {moment(manifest.last_us)} ({span_s:,.0f} s)"
-    first, last = (f"{each / 1e6:,.0f} s" for each in (manifest.first_us, manifest.last_us))
+    first, last = (f"{ts_us / 1e6:,.0f} s" for ts_us in (manifest.first_us, manifest.last_us))
     return f"from {first} to {last} since the data set began ({span_s:,.0f} s)"

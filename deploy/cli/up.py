@@ -21,7 +21,7 @@ from headwater.protocol.strategy import STRATEGIES, strategy_of
 from headwater.protocol.text import closest, plural
 
 if TYPE_CHECKING:
-    from headwater.deploy.cluster.plan import Plan
+    from headwater.deploy.cluster.plan import RunPlan
     from headwater.deploy.cluster.runs import Run
     from headwater.deploy.cluster.start import Steps
 
@@ -89,10 +89,10 @@ def up(
     for warning in file.warnings:
         if warning.code != NEVER_ENDS:  # of a simulation; here that is what sources do
             say(str(warning))
-    given = name or network.stem
-    if not re.fullmatch(r"[^\W_][\w.\- ]{0,99}", given):
-        raise ConfigError(f"{given!r} cannot be the name of a run; give it one of letters and digits with --name")
-    run = Run(folder / given)
+    run_name = name or network.stem
+    if not re.fullmatch(r"[^\W_][\w.\- ]{0,99}", run_name):
+        raise ConfigError(f"{run_name!r} cannot be the name of a run; give it one of letters and digits with --name")
+    run = Run(folder / run_name)
     kept = data.absolute() if data is not None else run.folder / "data"
     if fresh and not run.is_kept():
         _forget(run, kept)
@@ -138,13 +138,13 @@ def _steps() -> Iterator[Steps]:
         yield Steps(say=lambda text: status.update(text), ready=ready)
 
 
-def _report(run: Run, plan: Plan, seconds: float) -> None:
+def _report(run: Run, plan: RunPlan, seconds: float) -> None:
     nodes = plan.nodes()
     coordinator = plan.coordinator()
     say(f"{run.name} is up: {plural(len(nodes), 'node')} on {plan.kind}, in {seconds:.1f} s")
     rows: list[tuple[str, str]] = [("coordinator", f"http://{coordinator.http}  ({coordinator.address})")]
-    rows += [("MQTT broker", str(each.address)) for each in plan.processes if each.role == "broker"]
-    rows += [(each.name, f"http://{each.http}  ({each.address})") for each in nodes]
+    rows += [("MQTT broker", str(process.address)) for process in plan.processes if process.role == "broker"]
+    rows += [(node.name, f"http://{node.http}  ({node.address})") for node in nodes]
     if plan.token_file is not None:
         rows.append(("token", plan.token_file))
     rows.append(("folder", str(run.folder)))

@@ -74,8 +74,8 @@ def verify(
     prepared = open_prepared(trace)
     if out is not None and out.exists():
         raise ConfigError(f"{out} exists already; name another folder")
-    given = delivered or ()
-    task = _of_network(prepared, read_network(network), given) if network else _of_rules(prepared, rules, given)
+    paths = delivered or ()
+    task = _of_network(prepared, read_network(network), paths) if network else _of_rules(prepared, rules, paths)
     if counts is not None:
         task = replace(task, counts=_numbers(counts, task))
     task = _chosen(task, only or ())
@@ -85,8 +85,8 @@ def verify(
         report = run(spark, task, examples=examples, out=out, tell=say)
     print(json.dumps(report.to_json(), indent=1, ensure_ascii=False) if json_ else "\n".join(in_words(report)))
     if report.refused:
-        others = " ".join(f"--only {each.rule}" for each in report.figures)
-        cure = f"; verify the others with {others}" if others else ""
+        options = " ".join(f"--only {figures.rule}" for figures in report.figures)
+        cure = f"; verify the others with {options}" if options else ""
         raise ConfigError("\n".join(report.refused.values()) + cure)
     if not report.equal:
         raise typer.Exit(1)
@@ -99,32 +99,32 @@ def _of_rules(trace: Prepared, files: Sequence[Path] | None, delivered: Sequence
         emitted = {rule.emits for rule in parse_rules(sources).rules}
     except RuleError:
         emitted = set()  # said below, with the types of the trace known
-    held = [each for each in _types_in(trace) if each.name not in declared | emitted]
-    found = parse_rules(sources, held)
-    return Task(trace, found.rules, found.types, tuple(_files(delivered, None)))
+    trace_types = [event_type for event_type in _types_in(trace) if event_type.name not in declared | emitted]
+    parsed = parse_rules(sources, trace_types)
+    return Task(trace, parsed.rules, parsed.types, tuple(_files(delivered, None)))
 
 
 def _numbers(file: Path, task: Task) -> dict[str, int]:
     """The composites of each rule, as a run has counted them."""
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
+        numbers = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     except ValueError:
-        given = None
-    if not isinstance(given, dict) or not all(type(number) is int for number in given.values()):
+        numbers = None
+    if not isinstance(numbers, dict) or not all(type(number) is int for number in numbers.values()):
         raise ConfigError(f"{file} is not what headwater run --count --json prints: an object of rules and numbers")
     names = {rule.name for rule in task.rules}
-    if set(given) != names:
+    if set(numbers) != names:
         raise ConfigError(
-            f"{file} has numbers of the rules {', '.join(sorted(given))}, and those to verify are "
+            f"{file} has numbers of the rules {', '.join(sorted(numbers))}, and those to verify are "
             f"{', '.join(sorted(names))}; name the rules that were run"
         )
-    return given
+    return numbers
 
 
 def _types_in(trace: Prepared) -> list[EventType]:
-    return [EventType(name, each.attributes) for name, each in trace.manifest.types.items()]
+    return [EventType(name, recorded.attributes) for name, recorded in trace.manifest.types.items()]
 
 
 def _of_network(trace: Prepared, network_file: NetworkFile, delivered: Sequence[Path]) -> Task:
@@ -136,20 +136,22 @@ def _of_network(trace: Prepared, network_file: NetworkFile, delivered: Sequence[
     for number, sink in enumerate(network.sinks):
         if number not in elsewhere:
             sinks.setdefault(str(number) if by_number else sink.node, []).append(sink.subscription)
-    wanted = tuple(Wanted(label, tuple(of)) for label, of in sinks.items())
+    subscriptions = tuple(Wanted(label, tuple(of)) for label, of in sinks.items())
     return Task(
         trace,
         network.rules,
-        {each.name: each for each in network.types},
+        {event_type.name: event_type for event_type in network.types},
         files,
-        sinks=wanted,
+        sinks=subscriptions,
         sources=frozenset((source.node, source.type) for source in network.sources),
     )
 
 
 def _elsewhere(network_file: NetworkFile) -> frozenset[int]:
     """The sinks that do not go to files, so that a run has left nothing of them to read."""
-    return frozenset(number for number, each in enumerate(network_file.destinations) if not isinstance(each, FileTo))
+    return frozenset(
+        number for number, destination in enumerate(network_file.destinations) if not isinstance(destination, FileTo)
+    )
 
 
 def _by_number(files: Sequence[Path]) -> bool:
@@ -176,50 +178,50 @@ def _files(delivered: Sequence[Path], network_file: NetworkFile | None) -> Itera
 def _files_of_run(run: Run, network_file: NetworkFile | None) -> Iterator[Path]:
     """What the sinks of a run wrote into files; sinks that go elsewhere left nothing to read."""
     plan = run.plan()
-    given = network_file or read_network(plan.network)
+    file_of_run = network_file or read_network(plan.network)
     folders = {process.name: process.data for process in plan.nodes()}
-    found = []
-    for sink, destination in zip(given.network.sinks, given.destinations, strict=True):
+    files = []
+    for sink, destination in zip(file_of_run.network.sinks, file_of_run.destinations, strict=True):
         data = folders.get(sink.node)
         if isinstance(destination, FileTo) and data is not None:
             file = Path(data) / destination.path
-            if file.is_file() and file not in found:
-                found.append(file)
+            if file.is_file() and file not in files:
+                files.append(file)
         elif not isinstance(destination, FileTo):
             say(f"the sink at {sink.node} does not go to a file, so nothing of it is compared")
-    if not found:
+    if not files:
         raise ConfigError(f"no sink of the run {run.name} has written a file yet")
-    yield from found
+    yield from files
 
 
 def _chosen(task: Task, names: Sequence[str]) -> Task:
-    known = {rule.name: rule for rule in task.rules}
+    rules = {rule.name for rule in task.rules}
     for name in names:
-        if name not in known:
-            raise ConfigError(f"there is no rule {name!r}; there are: {', '.join(sorted(known))}")
+        if name not in rules:
+            raise ConfigError(f"there is no rule {name!r}; there are: {', '.join(sorted(rules))}")
     return replace(task, only=frozenset(names)) if names else task
 
 
 def _check_types(task: Task) -> None:
     """A ConfigError if the trace is not one that these rules could find anything in."""
-    held = set(task.trace.manifest.types)
+    trace_types = set(task.trace.manifest.types)
     emitted = {rule.emits for rule in task.rules}
     for rule in (rule for rule in task.rules if task.only is None or rule.name in task.only):
-        missing = sorted(types_of(rule.pattern) - held - emitted)
+        missing = sorted(types_of(rule.pattern) - trace_types - emitted)
         if missing:
             say(f"note: the trace has no events of the type {', '.join(missing)}, which rule {rule.name} reads")
-    if not any(types_of(rule.pattern) & held for rule in task.rules):
-        wanted = sorted({name for rule in task.rules for name in types_of(rule.pattern)})
+    if not any(types_of(rule.pattern) & trace_types for rule in task.rules):
+        read_types = sorted({name for rule in task.rules for name in types_of(rule.pattern)})
         raise ConfigError(
-            f"the rules read {', '.join(wanted)}, and the trace {task.trace.folder} has none of them; "
-            f"it has {', '.join(sorted(held)[:10])}"
+            f"the rules read {', '.join(read_types)}, and the trace {task.trace.folder} has none of them; "
+            f"it has {', '.join(sorted(trace_types)[:10])}"
         )
 
 
 def in_words(report: VerificationReport) -> Iterator[str]:
     """A table of the rules, then what is wrong with which composites."""
     columns = ("expected", "delivered", "missing", "extra", "duplicate", "altered")
-    rows = [(each.rule, *(f"{getattr(each, column):,}" for column in columns)) for each in report.figures]
+    rows = [(figures.rule, *(f"{getattr(figures, column):,}" for column in columns)) for figures in report.figures]
     rows += [(name, "not verified", *[""] * (len(columns) - 1)) for name in report.refused]
     yield from table_lines(("rule", *columns), rows, figures=range(1, 1 + len(columns)))
     yield from report.notes
@@ -232,24 +234,24 @@ def in_words(report: VerificationReport) -> Iterator[str]:
 def _in_words(problem: dict[str, Any]) -> str:
     parts = " ".join(f"{part['role']}:{part['node']}#{part['seq']}" for part in problem["parts"])
     at = f" at sink {problem['sink']}" if problem["sink"] is not None else ""
-    what = f"{problem['rule']} [{parts}]{at}"
+    composite = f"{problem['rule']} [{parts}]{at}"
     match problem["kind"]:
         case "missing":
             if problem["times"] > 1:
-                return f"missing: {problem['times']:,} of {what} were not delivered"
-            return f"missing: {what}{_with(problem['expected'])} was not delivered"
+                return f"missing: {problem['times']:,} of {composite} were not delivered"
+            return f"missing: {composite}{_with(problem['expected'])} was not delivered"
         case "extra":
-            return f"extra: {what}{_with(problem['delivered'])} was delivered, and should not have been"
+            return f"extra: {composite}{_with(problem['delivered'])} was delivered, and should not have been"
         case "duplicate":
-            return f"duplicate: {what} was delivered {plural(problem['times'], 'time')} too often"
+            return f"duplicate: {composite} was delivered {plural(problem['times'], 'time')} too often"
         case _:
             return (
-                f"altered: {what} was delivered{_with(problem['delivered'])}, and should have"
+                f"altered: {composite} was delivered{_with(problem['delivered'])}, and should have"
                 f"{_with(problem['expected'])[5:] or ' what follows from its parts,'} and the times of its parts"
             )
 
 
-def _with(given: dict[str, Any] | None) -> str:
+def _with(attributes: dict[str, Any] | None) -> str:
     """The attributes of a composite; nothing where there are none, or they are not known."""
-    listed = ", ".join(f"{name} = {value!r}" for name, value in (given or {}).items())
+    listed = ", ".join(f"{name} = {value!r}" for name, value in (attributes or {}).items())
     return f" with {listed}" if listed else ""

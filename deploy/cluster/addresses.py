@@ -12,7 +12,7 @@ from typing import Any, Final
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster.local import free_ports, place_of
 from headwater.deploy.cluster.machine import call
-from headwater.deploy.cluster.stage import HTTP_PORT, NODE_PORT, Layout, Place
+from headwater.deploy.cluster.stage import HTTP_PORT, NODE_PORT, ClusterLayout, ProcessPlace
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Link, Network
 
@@ -26,7 +26,7 @@ DEVICE_CHARACTERS: Final = 15  # no name of a network device may be longer
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class LinkEnd:
     """One end of a link."""
 
     node: str
@@ -35,10 +35,10 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class VirtualLink:
     """A link between two nodes."""
 
-    ends: tuple[End, End]
+    ends: tuple[LinkEnd, LinkEnd]
     bandwidth_bps: int | None
 
 
@@ -50,16 +50,18 @@ class Subnets:
     gateway: str
     """Of this machine, where the coordinator and the broker are."""
     nodes: dict[str, str]
-    wires: tuple[Wire, ...]
+    wires: tuple[VirtualLink, ...]
 
     @property
     def prefix(self) -> int:
         return self.management.prefixlen
 
 
-def subnets(network: Network, used: Iterable[ipaddress.IPv4Network]) -> Subnets:
-    taken = list(used)
-    management = next((each for each in MANAGEMENT if not any(each.overlaps(other) for other in taken)), None)
+def choose_subnets(network: Network, used: Iterable[ipaddress.IPv4Network]) -> Subnets:
+    used_networks = list(used)
+    management = next(
+        (candidate for candidate in MANAGEMENT if not any(candidate.overlaps(other) for other in used_networks)), None
+    )
     if management is None:
         raise RunFailed("every network from 10.64.0.0/16 to 10.255.0.0/16 is in use; take some other run down")
     if len(network.nodes) > management.num_addresses - 3 or len(network.links) > LINKS.num_addresses // 4:
@@ -73,13 +75,13 @@ def subnets(network: Network, used: Iterable[ipaddress.IPv4Network]) -> Subnets:
     )
 
 
-def _wire(position: int, link: Link, numbers: dict[str, int]) -> Wire:
+def _wire(position: int, link: Link, numbers: dict[str, int]) -> VirtualLink:
     first = 4 * position
     ends = [
-        End(node, device_towards(other, numbers[other]), str(LINKS[first + side]))
+        LinkEnd(node, device_towards(other, numbers[other]), str(LINKS[first + side]))
         for side, node, other in ((1, link.one, link.other), (2, link.other, link.one))
     ]
-    return Wire((ends[0], ends[1]), link.bandwidth_bps)
+    return VirtualLink((ends[0], ends[1]), link.bandwidth_bps)
 
 
 def device_towards(node: str, number: int) -> str:
@@ -90,34 +92,34 @@ def device_towards(node: str, number: int) -> str:
 
 def used_here() -> list[ipaddress.IPv4Network]:
     """The networks that this machine has routes or addresses in."""
-    found: list[Any] = json.loads(call(["ip", "-j", "-4", "route", "show", "table", "all"]) or "[]")
-    names = [each.get("dst", "") for each in found]
+    routes: list[Any] = json.loads(call(["ip", "-j", "-4", "route", "show", "table", "all"]) or "[]")
+    names = [route.get("dst", "") for route in routes]
     return [ipaddress.IPv4Network(name, strict=False) for name in names if re.fullmatch(r"[\d.]+(/\d+)?", name)]
 
 
-def layout(made: Subnets, *, broker: bool, namespaces: dict[str, str]) -> Layout:
+def layout(subnets: Subnets, *, broker: bool, namespaces: dict[str, str]) -> ClusterLayout:
     """Nodes listen on all their devices; neighbours dial each other on the device of the link between them.
 
     The bridge must be there: the coordinator and the broker get ports that are free on its address.
     """
-    ports = free_ports(0, made.gateway)
-    dialled: dict[str, dict[str, str]] = {node: {} for node in made.nodes}
-    for wire in made.wires:
-        one, other = wire.ends
-        dialled[one.node][other.node] = f"tcp://{other.address}:{NODE_PORT}"
-        dialled[other.node][one.node] = f"tcp://{one.address}:{NODE_PORT}"
-    return Layout(
-        coordinator=place_of(ports, made.gateway),
-        broker=place_of(ports, made.gateway, http=False) if broker else None,
+    ports = free_ports(0, subnets.gateway)
+    dialled: dict[str, dict[str, str]] = {node: {} for node in subnets.nodes}
+    for wire in subnets.wires:
+        first, other = wire.ends
+        dialled[first.node][other.node] = f"tcp://{other.address}:{NODE_PORT}"
+        dialled[other.node][first.node] = f"tcp://{first.address}:{NODE_PORT}"
+    return ClusterLayout(
+        coordinator=place_of(ports, subnets.gateway),
+        broker=place_of(ports, subnets.gateway, http=False) if broker else None,
         nodes={
-            node: Place(
+            node: ProcessPlace(
                 listen=f"tcp://0.0.0.0:{NODE_PORT}",
                 reach=f"tcp://{address}:{NODE_PORT}",
                 http_listen=f"{address}:{HTTP_PORT}",
                 http_reach=f"{address}:{HTTP_PORT}",
                 namespace=namespaces[node],
             )
-            for node, address in made.nodes.items()
+            for node, address in subnets.nodes.items()
         },
         dialled=dialled,
     )

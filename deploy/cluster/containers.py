@@ -18,13 +18,13 @@ from headwater.deploy.cluster import addresses, keys
 from headwater.deploy.cluster.image import OPTIONS, exists, image
 from headwater.deploy.cluster.inputs import named_files, readable_for
 from headwater.deploy.cluster.machine import call, require_linux, require_root, require_tools, succeeds, tool
-from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Plan, Process
+from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Process, RunPlan
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.cluster.stage import (
     HTTP_PORT,
     NODE_PORT,
-    Layout,
-    Place,
+    ClusterLayout,
+    ProcessPlace,
     Wishes,
     names_of,
     note,
@@ -73,24 +73,24 @@ class Containers:
                 "(on Debian or Ubuntu: apt-get install -y --no-install-recommends netavark), or use --on local"
             )
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
         environment = _environment(run)
         if self._image is not None and not exists(self._image, environment):
             raise ConfigError(f"there is no image {self._image}; build or pull it first, or leave --image out")
         name = self._image or image(environment, wishes.say)
         network = wishes.file.network
-        made = addresses.subnets(network, [*addresses.used_here(), *_kept_by_podman(run)])
+        subnets = addresses.choose_subnets(network, [*addresses.used_here(), *_kept_by_podman(run)])
         names = names_of(run, network.nodes)
         names |= {COORDINATOR: f"{short_id(run)}.coordinator", BROKER: f"{short_id(run)}.broker"}
         note(run, self.kind, {"network": short_id(run)})
-        layout = _layout(network, made.management, broker=wishes.file.embedded_broker is not None)
+        layout = _layout(network, subnets.management, broker=wishes.file.embedded_broker is not None)
         layout = keys.with_keys(run, layout, owner=USER)
         planned = processes(run, wishes, layout)
         wishes.say("making the containers")
-        podman(run, "network", "create", "--disable-dns", "--subnet", str(made.management), short_id(run))
+        podman(run, "network", "create", "--disable-dns", "--subnet", str(subnets.management), short_id(run))
         mounts = _mounts(run, wishes)
         contained = [_contained(run, process, names[process.name], name, mounts, layout) for process in planned]
-        return Plan(
+        return RunPlan(
             name=run.name,
             kind=self.kind,
             network=str(wishes.file.path.resolve()),
@@ -99,14 +99,14 @@ class Containers:
             stage={"containers": names, "network": short_id(run), "image": name},
         )
 
-    def remove(self, run: Run, made: Mapping[str, Any]) -> None:
-        found = podman(run, "ps", "--all", "--quiet", "--filter", f"label=headwater.run={short_id(run)}").split()
-        if found:
-            podman(run, "rm", "--force", "--time", "2", *found)
-        if "network" in made and succeeds(
-            ["podman", *OPTIONS, "network", "exists", made["network"]], environment=_environment(run)
+    def remove(self, run: Run, parts: Mapping[str, Any]) -> None:
+        containers = podman(run, "ps", "--all", "--quiet", "--filter", f"label=headwater.run={short_id(run)}").split()
+        if containers:
+            podman(run, "rm", "--force", "--time", "2", *containers)
+        if "network" in parts and succeeds(
+            ["podman", *OPTIONS, "network", "exists", parts["network"]], environment=_environment(run)
         ):
-            podman(run, "network", "rm", "--force", made["network"])
+            podman(run, "network", "rm", "--force", parts["network"])
 
 
 def podman(run: Run, *words: str) -> str:
@@ -116,8 +116,8 @@ def podman(run: Run, *words: str) -> str:
 def _kept_by_podman(run: Run) -> list[ipaddress.IPv4Network]:
     """The subnets of podman's networks, also of those whose devices are gone: it gives none of them twice."""
     names = podman(run, "network", "ls", "--quiet").split()
-    known = json.loads(podman(run, "network", "inspect", *names)) if names else []
-    kept = [each["subnet"] for network in known for each in network.get("subnets") or ()]
+    networks = json.loads(podman(run, "network", "inspect", *names)) if names else []
+    kept = [subnet["subnet"] for network in networks for subnet in network.get("subnets") or ()]
     return [ipaddress.IPv4Network(subnet) for subnet in kept if ":" not in subnet]
 
 
@@ -128,17 +128,17 @@ def _environment(run: Run) -> dict[str, str]:
     return {"CONTAINERS_CONF": str(file)}
 
 
-def _layout(network: Network, subnet: Any, *, broker: bool) -> Layout:
-    def place(number: int, port: int) -> Place:
+def _layout(network: Network, subnet: Any, *, broker: bool) -> ClusterLayout:
+    def place(number: int, port: int) -> ProcessPlace:
         host = str(subnet[number + ADDRESSES_SKIPPED])
-        return Place(
+        return ProcessPlace(
             listen=f"tcp://{host}:{port}",
             reach=f"tcp://{host}:{port}",
             http_listen=f"{host}:{HTTP_PORT}",
             http_reach=f"{host}:{HTTP_PORT}",
         )
 
-    return Layout(
+    return ClusterLayout(
         coordinator=place(0, COORDINATOR_PORT),
         broker=place(1, BROKER_PORT) if broker else None,
         nodes={node: place(number, NODE_PORT) for number, node in enumerate(network.nodes, 2)},
@@ -159,7 +159,9 @@ def _give(folder: Path) -> None:
         os.chown(path, USER, USER, follow_symlinks=False)
 
 
-def _contained(run: Run, process: Process, name: str, image_name: str, mounts: list[str], layout: Layout) -> Process:
+def _contained(
+    run: Run, process: Process, name: str, image_name: str, mounts: list[str], layout: ClusterLayout
+) -> Process:
     """Make the container of a process; the process that holds it."""
     assert process.address is not None
     options = ["--name", name, "--hostname", name.replace(".", "-"), "--label", f"headwater.run={short_id(run)}"]

@@ -111,12 +111,12 @@ def _wheels(base: str, environment: dict[str, str], say: Callable[[str], None]) 
     """A folder with the dependencies for the Python of the base, as wheels."""
     with (HOME / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
-    wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"], "wheel"]
+    requirements = [*project["project"]["dependencies"], *project["build-system"]["requires"], "wheel"]
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     version = call(
         ["podman", *OPTIONS, "run", "--rm", "--network", "none", base, "python3", "-c", code], environment=environment
     ).strip()
-    key = hashlib.sha256("\n".join([version, platform.machine(), *wanted]).encode()).hexdigest()[:12]
+    key = hashlib.sha256("\n".join([version, platform.machine(), *requirements]).encode()).hexdigest()[:12]
     folder = cache() / f"wheels-{key}"
     if folder.is_dir():
         return folder
@@ -125,11 +125,11 @@ def _wheels(base: str, environment: dict[str, str], say: Callable[[str], None]) 
     say("fetching the dependencies of the image")
     with tempfile.TemporaryDirectory(dir=cache()) as fresh:
         machine = platform.machine()
-        platforms = [f"--platform=manylinux_{each}_{machine}" for each in GLIBC]
+        platforms = [f"--platform=manylinux_{glibc}_{machine}" for glibc in GLIBC]
         platforms += [f"--platform=manylinux2014_{machine}", f"--platform=manylinux1_{machine}"]
         options = ["--only-binary=:all:", f"--python-version={version}", "--implementation=cp", *platforms]
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *options]
-        call([*command, "--dest", str(Path(fresh, "wheels")), *wanted], timeout_s=600)
+        call([*command, "--dest", str(Path(fresh, "wheels")), *requirements], timeout_s=600)
         try:
             Path(fresh, "wheels").rename(folder)
         except OSError:

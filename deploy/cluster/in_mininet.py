@@ -23,7 +23,7 @@ from headwater.deploy.cluster.log_files import last_lines
 from headwater.deploy.cluster.machine import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
 from headwater.deploy.cluster.namespaces import MANAGEMENT_DEVICE, remove_devices, shaping
 from headwater.deploy.cluster.patience import Patience
-from headwater.deploy.cluster.plan import Kind, Plan
+from headwater.deploy.cluster.plan import Kind, RunPlan
 from headwater.deploy.cluster.processes import end_all, usage
 from headwater.deploy.cluster.runs import MARK, Run
 from headwater.deploy.cluster.stage import Wishes, note, plan_here, short_id
@@ -49,17 +49,17 @@ class InMininet:
                 "(on Debian or Ubuntu: apt-get install -y --no-install-recommends mininet), or use --on netns"
             )
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
-        made = addresses.subnets(wishes.file.network, addresses.used_here())
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
+        subnets = addresses.choose_subnets(wishes.file.network, addresses.used_here())
         bridge = short_id(run)  # Mininet joins those devices to a bridge whose names begin with its name
         note(run, self.kind, {"bridge": bridge})
-        pids = _start_driver(run, _order(run, made, bridge))
+        pids = _start_driver(run, _order(run, subnets, bridge))
         paths = {node: f"/proc/{pid}/ns/net" for node, pid in pids.items()}
-        layout = addresses.layout(made, broker=wishes.file.embedded_broker is not None, namespaces=paths)
+        layout = addresses.layout(subnets, broker=wishes.file.embedded_broker is not None, namespaces=paths)
         layout = keys.with_keys(run, layout)
         return plan_here(run, self.kind, wishes, layout, {"hosts": pids, "bridge": bridge})
 
-    def remove(self, run: Run, made: Mapping[str, Any]) -> None:
+    def remove(self, run: Run, parts: Mapping[str, Any]) -> None:
         end_all(lambda: _drivers(run), END_S_MAX)
         remove_devices(run)
         for file in (_order_file(run), _answer_file(run)):
@@ -74,15 +74,15 @@ def _answer_file(run: Run) -> Path:
     return run.folder / "hosts.json"
 
 
-def _order(run: Run, made: Subnets, bridge: str) -> dict[str, Any]:
+def _order(run: Run, subnets: Subnets, bridge: str) -> dict[str, Any]:
     return {
-        "nodes": made.nodes,
+        "nodes": subnets.nodes,
         "bridge": bridge,
-        "prefix_length": made.prefix,
-        "gateway": made.gateway,
+        "prefix_length": subnets.prefix,
+        "gateway": subnets.gateway,
         "management_device": MANAGEMENT_DEVICE,
-        "wires": [asdict(wire) for wire in made.wires],
-        "shaping": {node: shaping(node, made) for node in made.nodes},
+        "wires": [asdict(wire) for wire in subnets.wires],
+        "shaping": {node: shaping(node, subnets) for node in subnets.nodes},
     }
 
 
@@ -107,8 +107,8 @@ def _start_driver(run: Run, order: dict[str, Any]) -> dict[str, int]:
     patience = Patience(BUILD_S_MAX)
     while not patience.over:
         with contextlib.suppress(OSError):
-            found: dict[str, int] = json.loads(_answer_file(run).read_text(encoding="utf-8"))
-            return found
+            pids: dict[str, int] = json.loads(_answer_file(run).read_text(encoding="utf-8"))
+            return pids
         if driver.poll() is not None:
             why = " / ".join(last_lines(log, 3))
             raise RunFailed(f"Mininet could not build the network: {why}")
@@ -118,12 +118,12 @@ def _start_driver(run: Run, order: dict[str, Any]) -> dict[str, int]:
 
 def _drivers(run: Run) -> list[int]:
     """The driver of this run, by its command line: the shells of its hosts end with it."""
-    wanted = [os.fsencode(DRIVER), os.fsencode(_order_file(run))]
-    found = []
+    arguments = [os.fsencode(DRIVER), os.fsencode(_order_file(run))]
+    pids = []
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             with contextlib.suppress(OSError):
                 words = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
-                if words[2:4] == wanted and usage(int(entry)) is not None:
-                    found.append(int(entry))
-    return found
+                if words[2:4] == arguments and usage(int(entry)) is not None:
+                    pids.append(int(entry))
+    return pids

@@ -19,22 +19,22 @@ from headwater.protocol.languages.sources import LANGUAGES
 def named_files(file: NetworkFile) -> list[Path]:
     """The network file itself and all it names: rules, statistics, traces, secrets for brokers. Without doubles, in
     order."""
-    found = [file.path, *_rule_files(file.path)]
-    found += [file.statistics.file] if file.statistics.file is not None else []
-    found += [Path(feed.path) for feed in (*file.running(), *file.feeds) if isinstance(feed, TraceFeed)]
+    files = [file.path, *_rule_files(file.path)]
+    files += [file.statistics.file] if file.statistics.file is not None else []
+    files += [Path(feed.path) for feed in (*file.running(), *file.feeds) if isinstance(feed, TraceFeed)]
     for end in (*file.running(), *file.destinations):
         if isinstance(end, MqttFeed | MqttTo):
             broker = end.broker
-            given = (broker.password_file, broker.ca_file, broker.cert_file, broker.key_file)
-            found += [Path(name) for name in given if name is not None]
-    return list(dict.fromkeys(Path(os.path.abspath(each)) for each in found))
+            names = (broker.password_file, broker.ca_file, broker.cert_file, broker.key_file)
+            files += [Path(name) for name in names if name is not None]
+    return list(dict.fromkeys(Path(os.path.abspath(path)) for path in files))
 
 
 def _rule_files(file: Path) -> list[Path]:
     """The file has been read and found right; only the names are wanted."""
     read = yaml.safe_load(file.read_text(encoding="utf-8"))
     rules = read.get("rules") or []
-    texts = [str(each).strip() for each in ([rules] if isinstance(rules, str) else rules)]
+    texts = [str(text).strip() for text in ([rules] if isinstance(rules, str) else rules)]
     return [file.parent / text for text in texts if "\n" not in text and Path(text).suffix.lower() in LANGUAGES]
 
 

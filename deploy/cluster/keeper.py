@@ -20,20 +20,20 @@ from typing import Any, Final
 from headwater.deploy.cluster import log_files
 from headwater.deploy.cluster.children import Entry, fork, headwater, set_title, spawn
 from headwater.deploy.cluster.patience import LOOK_S, Patience
-from headwater.deploy.cluster.plan import Plan, Process
+from headwater.deploy.cluster.plan import Process, RunPlan
 from headwater.deploy.cluster.processes import send, usage
 from headwater.deploy.cluster.runs import Run
 
 BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 5.0
 STEADY_S: Final = 10.0  # what ran for so long and then dies is started again at once, as if for the first time
-CLOSE_S: Final = 2.0  # so long at least may those take to end that nodes need while they drain
+CLOSE_S: Final = 2.0  # the least time to end for the processes that nodes need while they drain
 LOGS_EVERY_S: Final = 5.0
 SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptProcess:
     """A process and what has become of it."""
 
     process: Process
@@ -48,23 +48,23 @@ class Kept:
     exit: str | None = None
     """How it ended last."""
 
-    def told(self) -> dict[str, Any]:
-        told = asdict(self.process)
-        told.update(
+    def as_json(self) -> dict[str, Any]:
+        fields = asdict(self.process)
+        fields.update(
             state="up" if self.pid is not None else "restarting" if self.due is not None else "dead",
             pid=self.pid,
             started=self.started,
             restarts=self.restarts,
             exit=self.exit,
         )
-        return told
+        return fields
 
 
 class Keeper:
-    def __init__(self, run: Run, plan: Plan, *, entry: Entry = headwater, lock: int | None = None) -> None:
+    def __init__(self, run: Run, plan: RunPlan, *, entry: Entry = headwater, lock: int | None = None) -> None:
         self.run = run
         self.plan = plan
-        self.kept = [Kept(process) for process in plan.processes]
+        self.kept = [KeptProcess(process) for process in plan.processes]
         self._entry = entry
         self._lock = () if lock is None else (lock,)
         self._stopping = False
@@ -78,31 +78,31 @@ class Keeper:
     def keep(self) -> None:
         """Until SIGTERM or SIGINT; then everything has ended."""
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        for each in self.kept:
-            self._start(each)
-        self._tell()
+        for kept in self.kept:
+            self._start(kept)
+        self._write_state()
         look_at_logs = time.monotonic() + LOGS_EVERY_S
         while True:
-            due = min([look_at_logs, *(each.due for each in self.kept if each.due is not None)])
+            due = min([look_at_logs, *(kept.due for kept in self.kept if kept.due is not None)])
             received = signal.sigtimedwait(SIGNALS, max(0.0, due - time.monotonic()))
             if received is not None and received.si_signo in (signal.SIGTERM, signal.SIGINT):
                 break
             changed = self._reap()
             now = time.monotonic()
-            for each in self.kept:
-                if each.due is not None and each.due <= now:
-                    each.restarts += 1
-                    self._start(each)
+            for kept in self.kept:
+                if kept.due is not None and kept.due <= now:
+                    kept.restarts += 1
+                    self._start(kept)
                     changed = True
             if now >= look_at_logs:
                 look_at_logs = now + LOGS_EVERY_S
-                for log in [self.run.keeper_log, *(Path(each.process.log) for each in self.kept)]:
+                for log in [self.run.keeper_log, *(Path(kept.process.log) for kept in self.kept)]:
                     log_files.bound(log)
             if changed:
-                self._tell()
+                self._write_state()
         self._stop()
 
-    def _start(self, kept: Kept) -> None:
+    def _start(self, kept: KeptProcess) -> None:
         process = kept.process
         namespace = None if process.namespace is None else self._namespaces[process.namespace]
         log = Path(process.log)
@@ -117,7 +117,7 @@ class Keeper:
                     log,
                     entry=self._entry,
                     namespace=namespace,
-                    close=[*self._lock, *(each for each in self._namespaces.values() if each != namespace)],
+                    close=[*self._lock, *(other for other in self._namespaces.values() if other != namespace)],
                 )
             else:
                 command = [sys.executable, "-m", "headwater.deploy.cli.command", *process.arguments]
@@ -131,7 +131,7 @@ class Keeper:
 
     def _reap(self) -> bool:
         """Take note of everything that has ended since; whether anything has."""
-        by_pid = {each.pid: each for each in self.kept if each.pid is not None}
+        by_pid = {kept.pid: kept for kept in self.kept if kept.pid is not None}
         changed = False
         while True:
             try:
@@ -144,7 +144,7 @@ class Keeper:
                 self._ended(kept, how_it_ended(status))
                 changed = True
 
-    def _ended(self, kept: Kept, how: str) -> None:
+    def _ended(self, kept: KeptProcess, how: str) -> None:
         now = time.monotonic()
         kept.exit = how
         if kept.pid is not None and now - kept.since >= STEADY_S:
@@ -159,31 +159,31 @@ class Keeper:
     def _stop(self) -> None:
         """Nodes first, so that they can hand over what they have; then what they need for it."""
         self._stopping = True
-        for each in self.kept:
-            each.due = None
-        self._tell()
+        for kept in self.kept:
+            kept.due = None
+        self._write_state()
         patience = Patience(self.plan.drain_s)
-        nodes = [each for each in self.kept if each.process.role == "node"]
-        others = [each for each in self.kept if each.process.role != "node"]
+        nodes = [kept for kept in self.kept if kept.process.role == "node"]
+        servers = [kept for kept in self.kept if kept.process.role != "node"]
         self._end(nodes, patience)
         left_s = patience.seconds - patience.spent_s()
-        self._end(others, patience if left_s > CLOSE_S else Patience(CLOSE_S))
-        self._tell("down")
+        self._end(servers, patience if left_s > CLOSE_S else Patience(CLOSE_S))
+        self._write_state("down")
 
-    def _end(self, those: Iterable[Kept], patience: Patience) -> None:
-        those = list(those)
-        for each in those:
-            if each.pid is not None:
-                self._ask_to_end(each.pid, each.process)
+    def _end(self, processes: Iterable[KeptProcess], patience: Patience) -> None:
+        processes = list(processes)
+        for kept in processes:
+            if kept.pid is not None:
+                self._ask_to_end(kept.pid, kept.process)
         self._reap()
-        while any(each.pid is not None for each in those) and not patience.over:
+        while any(kept.pid is not None for kept in processes) and not patience.over:
             signal.sigtimedwait([signal.SIGCHLD], LOOK_S)
             self._reap()
-        for each in those:
-            if each.pid is not None:
-                self._say(f"{each.process.name} did not end by itself and is killed")
-                send(each.pid, signal.SIGKILL)
-        while any(each.pid is not None for each in those):
+        for kept in processes:
+            if kept.pid is not None:
+                self._say(f"{kept.process.name} did not end by itself and is killed")
+                send(kept.pid, signal.SIGKILL)
+        while any(kept.pid is not None for kept in processes):
             signal.sigtimedwait([signal.SIGCHLD], 1.0)
             self._reap()
 
@@ -196,18 +196,18 @@ class Keeper:
         except OSError as error:
             self._say(f"{process.name} cannot be asked to end: {error}")
 
-    def _tell(self, state: str | None = None) -> None:
-        told = {
+    def _write_state(self, state: str | None = None) -> None:
+        report = {
             "name": self.plan.name,
             "kind": self.plan.kind,
             "network": self.plan.network,
             "state": state or ("stopping" if self._stopping else "up"),
             "keeper": os.getpid(),
             "token_file": self.plan.token_file,
-            "processes": [each.told() for each in self.kept],
+            "processes": [kept.as_json() for kept in self.kept],
         }
         try:
-            self.run.write_state(told)
+            self.run.write_state(report)
         except OSError as error:
             self._say(f"cannot write {self.run.state_file}: {error.strerror}")
 
@@ -249,7 +249,7 @@ def main(folder: str, ready: Callable[[], None] = lambda: None) -> int:
         print(f"{run.folder} has a keeper already", file=sys.stderr)
         return 1
     plan = run.plan()
-    if plan.forks and any(each.command is None for each in plan.processes):
+    if plan.forks and any(process.command is None for process in plan.processes):
         preload()
         gc.collect()
         gc.freeze()  # what is here now stays; looking at it again would only unshare its memory

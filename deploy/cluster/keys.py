@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from headwater.deploy.cluster.plan import COORDINATOR
 from headwater.deploy.cluster.runs import Run
-from headwater.deploy.cluster.stage import Layout
+from headwater.deploy.cluster.stage import ClusterLayout
 
 
-def with_keys(run: Run, layout: Layout, owner: int | None = None) -> Layout:
+def with_keys(run: Run, layout: ClusterLayout, owner: int | None = None) -> ClusterLayout:
     """The layout with a folder of keys for every process in it. Keys that are there stay, those of programs too.
 
     ``owner``: the user that nodes run as, if it is not the one that starts them; only the owner can read a secret key.

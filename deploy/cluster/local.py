@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from headwater.deploy.cli.common import RunFailed
-from headwater.deploy.cluster.plan import Kind, Plan
+from headwater.deploy.cluster.plan import Kind, RunPlan
 from headwater.deploy.cluster.runs import Run
-from headwater.deploy.cluster.stage import Layout, Place, Wishes, plan_here
+from headwater.deploy.cluster.stage import ClusterLayout, ProcessPlace, Wishes, plan_here
 from headwater.protocol.edge import Broker
 
 HOST: Final = "127.0.0.1"
@@ -24,20 +24,20 @@ class Local:
     def check(self) -> None:
         """Every machine can."""
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
         ports = free_ports(zlib.crc32(str(run.folder).encode()))
-        layout = Layout(
+        layout = ClusterLayout(
             coordinator=place_of(ports, HOST),
             broker=None if wishes.file.embedded_broker is None else _broker(wishes.file.embedded_broker),
             nodes={node: place_of(ports, HOST) for node in wishes.file.network.nodes},
         )
         return plan_here(run, self.kind, wishes, layout)
 
-    def remove(self, run: Run, made: Mapping[str, Any]) -> None:
+    def remove(self, run: Run, parts: Mapping[str, Any]) -> None:
         """There is nothing but processes."""
 
 
-def _broker(broker: Broker) -> Place:
+def _broker(broker: Broker) -> ProcessPlace:
     """Where the network file says: devices must know it."""
     if not is_free(broker.host, broker.port):
         raise RunFailed(
@@ -45,13 +45,13 @@ def _broker(broker: Broker) -> Place:
             "end that, or name another with mqtt: {broker: embedded, port: 1884}"
         )
     address = f"tcp://{broker.host}:{broker.port}"
-    return Place(listen=address, reach=address)
+    return ProcessPlace(listen=address, reach=address)
 
 
-def place_of(ports: Iterator[int], host: str, *, http: bool = True) -> Place:
+def place_of(ports: Iterator[int], host: str, *, http: bool = True) -> ProcessPlace:
     address = f"tcp://{host}:{next(ports)}"
     pages = f"{host}:{next(ports)}" if http else None
-    return Place(listen=address, reach=address, http_listen=pages, http_reach=pages)
+    return ProcessPlace(listen=address, reach=address, http_listen=pages, http_reach=pages)
 
 
 def free_ports(seed: int, host: str = HOST) -> Iterator[int]:

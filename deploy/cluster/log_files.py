@@ -32,10 +32,10 @@ def bound(log: Path, bytes_max: int = LOG_BYTES_MAX) -> bool:
 
 def last_lines(log: Path, lines: int) -> list[str]:
     """The end of a log; of what was set aside only what is needed to have enough."""
-    found = _tail(log, lines)
-    if len(found) < lines:
-        found = [*_tail(log.with_name(f"{log.name}.1"), lines - len(found)), *found]
-    return found
+    tail = _tail(log, lines)
+    if len(tail) < lines:
+        tail = [*_tail(log.with_name(f"{log.name}.1"), lines - len(tail)), *tail]
+    return tail
 
 
 def _tail(log: Path, lines: int) -> list[str]:

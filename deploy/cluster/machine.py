@@ -24,23 +24,23 @@ def tool(name: str) -> str | None:
     return shutil.which(name) or shutil.which(name, path=os.pathsep.join(_SBIN))
 
 
-def require_root(what: str) -> None:
+def require_root(option: str) -> None:
     if os.geteuid() != 0:
-        raise ConfigError(f"{what} needs root: run it with sudo, or use --on local")
+        raise ConfigError(f"{option} needs root: run it with sudo, or use --on local")
 
 
-def require_linux(what: str) -> None:
+def require_linux(option: str) -> None:
     if not Path("/proc/self/ns/net").exists():
-        raise ConfigError(f"{what} needs Linux; use --on local")
+        raise ConfigError(f"{option} needs Linux; use --on local")
 
 
-def require_tools(what: str, tools: dict[str, str]) -> None:
+def require_tools(option: str, tools: dict[str, str]) -> None:
     """``tools``: which programs, and the package of Debian and Ubuntu that has each."""
     lacking = [name for name in tools if tool(name) is None]
     if lacking:
         packages = " ".join(dict.fromkeys(tools[name] for name in lacking))
         raise ConfigError(
-            f"{what} needs {' and '.join(lacking)}, which this machine does not have; install it "
+            f"{option} needs {' and '.join(lacking)}, which this machine does not have; install it "
             f"(on Debian or Ubuntu: apt-get install -y --no-install-recommends {packages}), or use --on local"
         )
 
@@ -48,7 +48,7 @@ def require_tools(what: str, tools: dict[str, str]) -> None:
 def call(
     command: Sequence[str],
     *,
-    given: str | None = None,
+    stdin: str | None = None,
     timeout_s: float = 60.0,
     environment: dict[str, str] | None = None,
 ) -> str:
@@ -58,7 +58,7 @@ def call(
     try:
         with subprocess.Popen(
             [program, *command[1:]],
-            stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -66,7 +66,7 @@ def call(
             env=None if environment is None else {**os.environ, **environment},
         ) as process:
             try:
-                out, err = ended(process, Patience(timeout_s), given)
+                out, err = ended(process, Patience(timeout_s), stdin)
             except BaseException:
                 process.kill()
                 raise
@@ -92,4 +92,4 @@ def batch(program: Sequence[str], lines: Iterable[str]) -> None:
     """Many commands of ``ip`` or ``tc`` in one go; the first that fails ends it."""
     text = "\n".join(lines)
     if text:
-        call([*program, "-batch", "-"], given=text + "\n")
+        call([*program, "-batch", "-"], stdin=text + "\n")

@@ -27,9 +27,11 @@ def build(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         link = net.addLink(host, bridge, intfName1=order["management_device"], intfName2=outer)
         link.intf1.setIP(order["nodes"][node], order["prefix_length"])
     for wire in order["wires"]:
-        one, other = wire["ends"]
-        link = net.addLink(hosts[one["node"]], hosts[other["node"]], intfName1=one["device"], intfName2=other["device"])
-        link.intf1.setIP(one["address"], 30)
+        first, other = wire["ends"]
+        link = net.addLink(
+            hosts[first["node"]], hosts[other["node"]], intfName1=first["device"], intfName2=other["device"]
+        )
+        link.intf1.setIP(first["address"], 30)
         link.intf2.setIP(other["address"], 30)
     net.build()
     net.start()
@@ -43,15 +45,15 @@ def build(order: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def main(order_file: str, answer_file: str) -> None:
-    told = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
-    signal.pthread_sigmask(signal.SIG_BLOCK, told)
+    ending_signals = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending_signals)
     with open(order_file, encoding="utf-8") as file:
         order = json.load(file)
     net, hosts = build(order)
     with open(f"{answer_file}.new", "w", encoding="utf-8") as file:
         json.dump({node: host.pid for node, host in hosts.items()}, file)
     os.replace(f"{answer_file}.new", answer_file)
-    signal.sigwait(told)
+    signal.sigwait(ending_signals)
     net.stop()
 
 

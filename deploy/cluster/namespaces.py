@@ -13,7 +13,7 @@ from typing import Any, Final
 from headwater.deploy.cluster import addresses, keys
 from headwater.deploy.cluster.addresses import Subnets
 from headwater.deploy.cluster.machine import batch, call, require_linux, require_root, require_tools, succeeds
-from headwater.deploy.cluster.plan import Kind, Plan
+from headwater.deploy.cluster.plan import Kind, RunPlan
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.cluster.stage import Wishes, names_of, note, plan_here, short_id
 
@@ -32,22 +32,22 @@ class Namespaces:
         require_root("--on netns")
         require_tools("--on netns", {"ip": "iproute2", "tc": "iproute2"})
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
         network = wishes.file.network
-        made = addresses.subnets(network, addresses.used_here())
+        subnets = addresses.choose_subnets(network, addresses.used_here())
         names = names_of(run, network.nodes)
         bridge = f"{short_id(run)}br"
         note(run, self.kind, {"namespaces": list(names.values()), "bridge": bridge})
-        _build(names, made, bridge, short_id(run))
+        _build(names, subnets, bridge, short_id(run))
         paths = {node: str(NAMESPACES / name) for node, name in names.items()}
-        layout = addresses.layout(made, broker=wishes.file.embedded_broker is not None, namespaces=paths)
+        layout = addresses.layout(subnets, broker=wishes.file.embedded_broker is not None, namespaces=paths)
         layout = keys.with_keys(run, layout)
         return plan_here(run, self.kind, wishes, layout, {"namespaces": names, "bridge": bridge})
 
-    def remove(self, run: Run, made: Mapping[str, Any]) -> None:
+    def remove(self, run: Run, parts: Mapping[str, Any]) -> None:
         # The system removes devices of a namespace some time after it; removed before, they are gone at once.
         remove_devices(run)
-        for name in made.get("namespaces", ()):
+        for name in parts.get("namespaces", ()):
             if (NAMESPACES / name).exists():
                 call(["ip", "netns", "delete", name])
 
@@ -59,17 +59,17 @@ def remove_devices(run: Run) -> None:
             succeeds(["ip", "link", "delete", name])  # or it has gone by itself, with its other end
 
 
-def _build(names: Mapping[str, str], made: Subnets, bridge: str, short: str) -> None:
-    batch(["ip"], _outside(names, made, bridge, short))
+def _build(names: Mapping[str, str], subnets: Subnets, bridge: str, short: str) -> None:
+    batch(["ip"], _outside(names, subnets, bridge, short))
     for node, name in names.items():
-        batch(["ip", "-n", name], _inside(node, made))
-        batch(["tc", "-n", name], shaping(node, made))
+        batch(["ip", "-n", name], _inside(node, subnets))
+        batch(["tc", "-n", name], shaping(node, subnets))
 
 
-def _outside(names: Mapping[str, str], made: Subnets, bridge: str, short: str) -> list[str]:
+def _outside(names: Mapping[str, str], subnets: Subnets, bridge: str, short: str) -> list[str]:
     lines = [
         f"link add {bridge} type bridge",
-        f"addr add {made.gateway}/{made.prefix} dev {bridge}",
+        f"addr add {subnets.gateway}/{subnets.prefix} dev {bridge}",
         f"link set {bridge} up",
     ]
     for number, name in enumerate(names.values()):
@@ -79,28 +79,28 @@ def _outside(names: Mapping[str, str], made: Subnets, bridge: str, short: str) -
             f"link add {device} type veth peer name {MANAGEMENT_DEVICE} netns {name}",
             f"link set {device} master {bridge} up",
         ]
-    for wire in made.wires:
-        one, other = wire.ends
-        here, there = names[one.node], names[other.node]
-        lines.append(f"link add {one.device} netns {here} type veth peer name {other.device} netns {there}")
+    for wire in subnets.wires:
+        first, other = wire.ends
+        here, there = names[first.node], names[other.node]
+        lines.append(f"link add {first.device} netns {here} type veth peer name {other.device} netns {there}")
     return lines
 
 
-def _inside(node: str, made: Subnets) -> list[str]:
+def _inside(node: str, subnets: Subnets) -> list[str]:
     lines = [
         "link set lo up",
-        f"addr add {made.nodes[node]}/{made.prefix} dev {MANAGEMENT_DEVICE}",
+        f"addr add {subnets.nodes[node]}/{subnets.prefix} dev {MANAGEMENT_DEVICE}",
         f"link set {MANAGEMENT_DEVICE} up",
     ]
-    for end in (end for wire in made.wires for end in wire.ends if end.node == node):
+    for end in (end for wire in subnets.wires for end in wire.ends if end.node == node):
         lines += [f"addr add {end.address}/30 dev {end.device}", f"link set {end.device} up"]
     return lines
 
 
-def shaping(node: str, made: Subnets) -> list[str]:
+def shaping(node: str, subnets: Subnets) -> list[str]:
     """What ``tc`` must be told so that links have their bandwidth; their delay is made by the nodes."""
     lines = []
-    for wire in made.wires:
+    for wire in subnets.wires:
         for end in wire.ends:
             if end.node == node and wire.bandwidth_bps is not None:
                 burst = max(BURST_BYTES_MIN, int(wire.bandwidth_bps / 8 * BURST_S))

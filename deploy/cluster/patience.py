@@ -65,12 +65,12 @@ class Patience:
         return self.spent_s() > self.seconds
 
 
-def ended(process: subprocess.Popen[Any], patience: Patience, given: Any = None) -> tuple[Any, Any]:
+def ended(process: subprocess.Popen[Any], patience: Patience, stdin: Any = None) -> tuple[Any, Any]:
     """What a process has printed, to both of its outputs, once it has ended; TimeoutExpired if it does not."""
     while True:
         try:
-            return process.communicate(given, timeout=LOOK_S)
+            return process.communicate(stdin, timeout=LOOK_S)
         except subprocess.TimeoutExpired:
-            given = None  # it is on its way
+            stdin = None  # it is on its way
             if patience.over:
                 raise

@@ -47,7 +47,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """A run: what is started where, and what must be taken away afterwards."""
 
     name: str
@@ -64,22 +64,22 @@ class Plan:
     """Whether the keeper forks processes from itself, which is faster, or starts a fresh interpreter for each."""
 
     def coordinator(self) -> Process:
-        return next(each for each in self.processes if each.role == "coordinator")
+        return next(process for process in self.processes if process.role == "coordinator")
 
     def nodes(self) -> list[Process]:
-        return [each for each in self.processes if each.role == "node"]
+        return [process for process in self.processes if process.role == "node"]
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
 
-def plan_from_json(text: str) -> Plan:
-    given = json.loads(text)
+def plan_from_json(text: str) -> RunPlan:
+    fields = json.loads(text)
     processes = []
-    for each in given.pop("processes"):
-        each["arguments"] = tuple(each["arguments"])
+    for process in fields.pop("processes"):
+        process["arguments"] = tuple(process["arguments"])
         for name in ("command", "ending"):
-            if each[name] is not None:
-                each[name] = tuple(each[name])
-        processes.append(Process(**each))
-    return Plan(processes=tuple(processes), **given)
+            if process[name] is not None:
+                process[name] = tuple(process[name])
+        processes.append(Process(**process))
+    return RunPlan(processes=tuple(processes), **fields)

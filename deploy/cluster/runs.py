@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.deploy.cluster.plan import Plan, plan_from_json
+from headwater.deploy.cluster.plan import RunPlan, plan_from_json
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.files import write_file
 
@@ -51,7 +51,7 @@ class Run:
     def exists(self) -> bool:
         return self.plan_file.is_file()
 
-    def plan(self) -> Plan:
+    def plan(self) -> RunPlan:
         try:
             return plan_from_json(self.plan_file.read_text(encoding="utf-8"))
         except OSError as error:
@@ -64,10 +64,10 @@ class Run:
     def state(self) -> dict[str, Any]:
         """What the keeper told last; empty before it told anything."""
         try:
-            found = json.loads(self.state_file.read_text(encoding="utf-8"))
+            state = json.loads(self.state_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return state if isinstance(state, dict) else {}
 
     def write_state(self, state: dict[str, Any]) -> None:
         write_whole(self.state_file, json.dumps(state, indent=2, ensure_ascii=False))
@@ -99,10 +99,10 @@ def write_whole(file: Path, text: str) -> None:
 
 
 def runs_in(home: Path) -> list[Run]:
-    found = []
+    runs = []
     with contextlib.suppress(OSError):
-        found = [Run(each) for each in sorted(home.iterdir()) if Run(each).exists()]
-    return found
+        runs = [Run(folder) for folder in sorted(home.iterdir()) if Run(folder).exists()]
+    return runs
 
 
 def marked(run: Run) -> Iterator[int]:
@@ -122,7 +122,7 @@ def the_run(home: Path, name: str | None, *, purpose: str) -> Run:
     if name is not None:
         run = Run(home / name)
         if not run.exists():
-            there = ", ".join(each.name for each in runs_in(home))
+            there = ", ".join(run.name for run in runs_in(home))
             hint = f"there are: {there}" if there else "nothing was started from this folder"
             raise ConfigError(f"there is no run {name!r} in {home}; {hint}")
         return run

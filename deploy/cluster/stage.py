@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Plan, Process, file_name
+from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Process, RunPlan, file_name
 from headwater.deploy.cluster.runs import Run, write_whole
 from headwater.deploy.network.file import NetworkFile
 
@@ -34,7 +34,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ProcessPlace:
     """Where one process is: what it binds, and where others reach that."""
 
     listen: str
@@ -47,18 +47,18 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class ClusterLayout:
     """Where everything is."""
 
-    coordinator: Place
-    nodes: Mapping[str, Place]
-    broker: Place | None = None
+    coordinator: ProcessPlace
+    nodes: Mapping[str, ProcessPlace]
+    broker: ProcessPlace | None = None
     dialled: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """For a node the addresses where its neighbours are to be dialled, if these differ from neighbour to neighbour."""
     keys: Path | None = None
 
 
-class Stage(Protocol):
+class ClusterStage(Protocol):
     """One way to run a network."""
 
     kind: Kind
@@ -66,40 +66,42 @@ class Stage(Protocol):
     def check(self) -> None:
         """A ConfigError that says what is missing, where this machine cannot do it."""
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
         """Make what processes need to run in, and plan them. What it makes is noted before it is made."""
 
-    def remove(self, run: Run, made: Mapping[str, Any]) -> None:
+    def remove(self, run: Run, parts: Mapping[str, Any]) -> None:
         """Take away what ``build`` made, as far as it is there; processes have ended already."""
 
 
-def plan_here(run: Run, kind: Kind, wishes: Wishes, layout: Layout, made: dict[str, Any] | None = None) -> Plan:
-    """The plan of a network whose processes this machine starts itself, in this layout. ``made`` is what the stage has
+def plan_here(
+    run: Run, kind: Kind, wishes: Wishes, layout: ClusterLayout, parts: dict[str, Any] | None = None
+) -> RunPlan:
+    """The plan of a network whose processes this machine starts itself, in this layout. ``parts`` is what the stage has
     made for them and must remove."""
-    return Plan(
+    return RunPlan(
         name=run.name,
         kind=kind,
         network=str(wishes.file.path.resolve()),
         token_file=token_of(wishes),
         processes=processes(run, wishes, layout),
-        stage=made or {},
+        stage=parts or {},
         forks=wishes.forks,
     )
 
 
-def processes(run: Run, wishes: Wishes, layout: Layout) -> tuple[Process, ...]:
+def processes(run: Run, wishes: Wishes, layout: ClusterLayout) -> tuple[Process, ...]:
     """The processes of a network in this layout, as this machine starts them."""
     run.logs.mkdir(parents=True, exist_ok=True)
     keys = [] if layout.keys is None else ["--keys", str(layout.keys)]
-    found = []
+    planned = []
     if layout.broker is not None:
-        found.append(_broker(run, wishes, layout.broker))
-    found.append(_coordinator(run, wishes, layout, keys))
-    found += [_node(run, wishes, layout, keys, name, place) for name, place in layout.nodes.items()]
-    return tuple(found)
+        planned.append(_broker(run, wishes, layout.broker))
+    planned.append(_coordinator(run, wishes, layout, keys))
+    planned += [_node(run, wishes, layout, keys, name, place) for name, place in layout.nodes.items()]
+    return tuple(planned)
 
 
-def _broker(run: Run, wishes: Wishes, place: Place) -> Process:
+def _broker(run: Run, wishes: Wishes, place: ProcessPlace) -> Process:
     listen = place.listen.removeprefix("tcp://")
     return Process(
         name=BROKER,
@@ -111,7 +113,7 @@ def _broker(run: Run, wishes: Wishes, place: Place) -> Process:
     )
 
 
-def _coordinator(run: Run, wishes: Wishes, layout: Layout, keys: list[str]) -> Process:
+def _coordinator(run: Run, wishes: Wishes, layout: ClusterLayout, keys: list[str]) -> Process:
     place = layout.coordinator
     data = data_of(wishes, COORDINATOR)
     arguments = ["coordinator", os.path.abspath(wishes.file.path), "--network", run.name, "--data", str(data)]
@@ -136,7 +138,7 @@ def _coordinator(run: Run, wishes: Wishes, layout: Layout, keys: list[str]) -> P
     )
 
 
-def _listening(place: Place) -> list[str]:
+def _listening(place: ProcessPlace) -> list[str]:
     words = ["--listen", place.listen]
     if place.reach != place.listen:
         words += ["--advertise", place.reach]
@@ -145,7 +147,7 @@ def _listening(place: Place) -> list[str]:
     return words
 
 
-def _node(run: Run, wishes: Wishes, layout: Layout, keys: list[str], name: str, place: Place) -> Process:
+def _node(run: Run, wishes: Wishes, layout: ClusterLayout, keys: list[str], name: str, place: ProcessPlace) -> Process:
     data = data_of(wishes, name)
     arguments = ["node", name, "--network", run.name, "--data", str(data)]
     arguments += ["--coordinator", layout.coordinator.reach, *_listening(place)]
@@ -176,17 +178,17 @@ def data_of(wishes: Wishes, name: str) -> Path:
     return folder
 
 
-def note(run: Run, kind: Kind, made: Mapping[str, Any]) -> None:
+def note(run: Run, kind: Kind, parts: Mapping[str, Any]) -> None:
     """Write down what is about to be made, so that it can be removed whatever happens next."""
-    write_whole(run.folder / "stage.json", json.dumps({"kind": kind, **made}, indent=2, ensure_ascii=False))
+    write_whole(run.folder / "stage.json", json.dumps({"kind": kind, **parts}, indent=2, ensure_ascii=False))
 
 
 def noted(run: Run) -> dict[str, Any]:
     try:
-        found = json.loads((run.folder / "stage.json").read_text(encoding="utf-8"))
+        parts = json.loads((run.folder / "stage.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parts if isinstance(parts, dict) else {}
 
 
 def forget(run: Run) -> None:

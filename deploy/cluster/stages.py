@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from headwater.deploy.cluster.stage import Stage
+from headwater.deploy.cluster.stage import ClusterStage
 
 
-def stage_of(kind: str, image: str | None = None) -> Stage:
+def stage_of(kind: str, image: str | None = None) -> ClusterStage:
     """``image``: the container image to use instead of one built from the sources."""
     if kind == "local":
         from headwater.deploy.cluster.local import Local

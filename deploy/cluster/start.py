@@ -18,9 +18,9 @@ from headwater.deploy.cluster.children import open_log
 from headwater.deploy.cluster.log_files import last_lines
 from headwater.deploy.cluster.pages import ask
 from headwater.deploy.cluster.patience import Patience
-from headwater.deploy.cluster.plan import Plan, Process
+from headwater.deploy.cluster.plan import Process, RunPlan
 from headwater.deploy.cluster.runs import MARK, Run, marked, write_whole
-from headwater.deploy.cluster.stage import Stage, Wishes
+from headwater.deploy.cluster.stage import ClusterStage, Wishes
 from headwater.deploy.cluster.stop import stop
 from headwater.pipeline.spark.shipping import HOME
 from headwater.protocol.errors import ConfigError
@@ -40,13 +40,14 @@ SHOWN_LINES: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Who wants to hear how far things are."""
+    """What is called as a network starts: ``say`` with a line of text, ``ready`` with how many nodes are ready, of how
+    many, and what is waited for."""
 
     say: Callable[[str], None] = lambda text: None
     ready: Callable[[int, int, str], None] = lambda done, of, waiting_for: None
 
 
-def start(run: Run, stage: Stage, wishes: Wishes, steps: Steps, *, patience_s: float = STILL_S_MAX) -> Plan:
+def start(run: Run, stage: ClusterStage, wishes: Wishes, steps: Steps, *, patience_s: float = STILL_S_MAX) -> RunPlan:
     """Bring a network up; when this returns it is ready and runs by itself. Otherwise nothing is left of it."""
     stage.check()
     _refuse_if_up(run)
@@ -102,33 +103,33 @@ def start_keeper(run: Run) -> int:
 _keepers: list[subprocess.Popen[bytes]] = []  # so that one that ends while its starter lives is not left a zombie
 
 
-def _wait(run: Run, plan: Plan, steps: Steps, patience_s: float) -> None:
+def _wait(run: Run, plan: RunPlan, steps: Steps, patience_s: float) -> None:
     """Until the coordinator and then every node say that they are ready; RunFailed if something dies first, or if for
     ``patience_s`` nothing happens that can be seen: none starts, says or logs anything new."""
     patience, in_all = Patience(patience_s), Patience(STILLS_MAX * patience_s)
     waiting = [plan.coordinator(), *plan.nodes()]
     nodes = len(plan.nodes())
     missing = ""
-    seen: object = None
-    began = said = time.monotonic()
+    last_progress: object = None
+    began = said_at = time.monotonic()
     while not patience.over and not in_all.over:
         _look_for_dead(run)
-        first, *others = waiting
+        first, *later = waiting
         ready, missing = _is_ready(first)
         if ready:
             with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-                answers = list(pool.map(_is_ready, others))
-            waiting = [each for each, (is_so, _) in zip(others, answers, strict=True) if not is_so]
+                answers = list(pool.map(_is_ready, later))
+            waiting = [process for process, (is_so, _) in zip(later, answers, strict=True) if not is_so]
             missing = next((why for is_so, why in answers if not is_so), "")
             if not waiting:
                 steps.ready(nodes, nodes, "")
                 return
         steps.ready(_running(run), nodes, missing)
-        if time.monotonic() - said > SAY_EVERY_S:
-            said = time.monotonic()
-            steps.say(f"{said - began:.0f} s: {_running(run)} of {nodes} nodes run; {waiting[0].name}: {missing}")
-        if (now := (_running(run), len(waiting), missing, _log_bytes(run))) != seen:
-            seen = now
+        if time.monotonic() - said_at > SAY_EVERY_S:
+            said_at = time.monotonic()
+            steps.say(f"{said_at - began:.0f} s: {_running(run)} of {nodes} nodes run; {waiting[0].name}: {missing}")
+        if (now := (_running(run), len(waiting), missing, _log_bytes(run))) != last_progress:
+            last_progress = now
             patience.begin_again()
         time.sleep(LOOK_S)
     name = waiting[0].name
@@ -138,15 +139,15 @@ def _wait(run: Run, plan: Plan, steps: Steps, patience_s: float) -> None:
 
 def _log_bytes(run: Run) -> int:
     """How much all processes have said."""
-    found = 0
-    for each in run.state().get("processes", ()):
+    log_bytes = 0
+    for process in run.state().get("processes", ()):
         with contextlib.suppress(OSError):
-            found += Path(each["log"]).stat().st_size
-    return found
+            log_bytes += Path(process["log"]).stat().st_size
+    return log_bytes
 
 
 def _is_ready(process: Process) -> tuple[bool, str]:
-    """Whether it says so; if not, what it waits for."""
+    """Whether a process says that it is ready; if not, what it waits for."""
     answer = ask(process.http, "/ready", ANSWER_S) if process.http is not None else (200, None)
     if answer is None:
         return False, f"does not answer on {process.http}"
@@ -155,28 +156,28 @@ def _is_ready(process: Process) -> tuple[bool, str]:
 
 
 def _missing(body: Any) -> list[str]:
-    found = body.get("missing") if isinstance(body, dict) else None
-    return [str(each) for each in found] if isinstance(found, list) else []
+    missing = body.get("missing") if isinstance(body, dict) else None
+    return [str(name) for name in missing] if isinstance(missing, list) else []
 
 
 def _running(run: Run) -> int:
     """How many nodes have been started."""
-    return sum(each["role"] == "node" and each["pid"] is not None for each in run.state().get("processes", ()))
+    return sum(process["role"] == "node" and process["pid"] is not None for process in run.state().get("processes", ()))
 
 
 def _look_for_dead(run: Run) -> None:
     keeper = _keepers[-1] if _keepers else None
     if keeper is not None and keeper.poll() is not None:
         raise RunFailed(f"the keeper ended: {' / '.join(last_lines(run.keeper_log, SHOWN_LINES))}")
-    for each in run.state().get("processes", ()):
-        if each["exit"] is not None:
+    for process in run.state().get("processes", ()):
+        if process["exit"] is not None:
             raise RunFailed(
-                f"{each['name']} {each['exit']} while the network was starting; {_end_of(run, each['name'])}"
+                f"{process['name']} {process['exit']} while the network was starting; {_end_of(run, process['name'])}"
             )
 
 
 def _end_of(run: Run, name: str) -> str:
     """The last lines of a log, for people."""
-    logs = {each["name"]: each["log"] for each in run.state().get("processes", ())}
+    logs = {process["name"]: process["log"] for process in run.state().get("processes", ())}
     lines = last_lines(Path(logs[name]), SHOWN_LINES) if name in logs else []
     return f"the last lines of {name}:" + "".join(f"\n    {line}" for line in lines or ["(none)"])

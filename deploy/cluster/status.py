@@ -18,7 +18,7 @@ State = Literal["up", "starting", "restarting", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProcessRow:
     """A process. ``up``: it runs and says that it is ready; ``starting``: it runs and does not."""
 
     name: str
@@ -35,45 +35,47 @@ class Row:
     exit: str | None
 
 
-def rows(run: Run) -> list[Row]:
-    told = run.state().get("processes", [])
+def rows(run: Run) -> list[ProcessRow]:
+    processes = run.state().get("processes", [])
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
-        return list(pool.map(_row, told))
+        return list(pool.map(_row, processes))
 
 
-def _row(told: dict[str, Any]) -> Row:
-    pid = _real_pid(told)
+def _row(process: dict[str, Any]) -> ProcessRow:
+    pid = _real_pid(process)
     now = usage(pid) if pid is not None else None
-    if now is None or (told["pid_file"] is None and told["started"] is not None and now.started != told["started"]):
+    if now is None or (
+        process["pid_file"] is None and process["started"] is not None and now.started != process["started"]
+    ):
         now, pid = None, None
     state: State = "dead"
     if now is not None:
-        state = "up" if told["http"] is None or _is_ready(told["http"]) else "starting"
-    elif told["state"] == "restarting" or told["pid"] is not None:
+        state = "up" if process["http"] is None or _is_ready(process["http"]) else "starting"
+    elif process["state"] == "restarting" or process["pid"] is not None:
         state = "restarting"
-    return Row(
-        told["name"],
-        told["role"],
+    return ProcessRow(
+        process["name"],
+        process["role"],
         state,
         pid,
-        told["restarts"],
+        process["restarts"],
         now.memory_bytes if now is not None else None,
         round(now.cpu_s, 2) if now is not None else None,
-        told["address"],
-        told["http"],
-        told["data"],
-        told["log"],
-        told["exit"],
+        process["address"],
+        process["http"],
+        process["data"],
+        process["log"],
+        process["exit"],
     )
 
 
-def _real_pid(told: dict[str, Any]) -> int | None:
+def _real_pid(process: dict[str, Any]) -> int | None:
     """In a container, of what runs inside; the keeper only knows who holds it."""
-    held: int | None = told["pid"]
-    if held is None or told["pid_file"] is None:
-        return held
+    holder: int | None = process["pid"]
+    if holder is None or process["pid_file"] is None:
+        return holder
     try:
-        return int(Path(told["pid_file"]).read_text())
+        return int(Path(process["pid_file"]).read_text())
     except (OSError, ValueError):
         return None
 

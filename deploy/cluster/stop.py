@@ -21,20 +21,20 @@ def stop(run: Run) -> bool:
 
     if not run.folder.exists():
         return False
-    found = _end_keeper(run)
-    made = noted(run)
+    anything_ended = _end_keeper(run)
+    parts = noted(run)
     # Its containers and drivers are asked by the stage; the rest are processes that lost their keeper.
-    found = end_all(lambda: _left(run), DRAIN_S) > 0 or found
-    if made:
-        stage_of(made["kind"]).remove(run, made)
+    anything_ended = end_all(lambda: _left(run), DRAIN_S) > 0 or anything_ended
+    if parts:
+        stage_of(parts["kind"]).remove(run, parts)
         forget(run)
-        found = True
+        anything_ended = True
     state = run.state()
     if state and state.get("state") != "down":
-        for each in state["processes"]:
-            each.update(state="dead", pid=None, started=None)
+        for process in state["processes"]:
+            process.update(state="dead", pid=None, started=None)
         run.write_state({**state, "state": "down", "keeper": None})
-    return found
+    return anything_ended
 
 
 def _left(run: Run) -> list[int]:
@@ -45,11 +45,11 @@ def _end_keeper(run: Run) -> bool:
     if not run.is_kept():
         return False
     patience = Patience(KEEPER_S_MAX)
-    asked: int | None = None
+    asked_keeper: int | None = None
     while run.is_kept() and not patience.over:
         keeper = run.state().get("keeper")
-        if keeper is not None and keeper != asked:
+        if keeper is not None and keeper != asked_keeper:
             send(keeper, signal.SIGTERM)
-            asked = keeper
+            asked_keeper = keeper
         time.sleep(0.03)
     return True

@@ -13,29 +13,12 @@ from pydantic_core import PydanticCustomError
 
 from headwater.deploy.descriptions.generated_attributes import NAME, AttributePart, attributes_of
 from headwater.deploy.descriptions.generated_attributes import VALUES_EXAMPLE as ATTRIBUTES_EXAMPLE
-from headwater.deploy.network.fields import (
-    HIDDEN,
-    MAPPING,
-    VALUE,
-    Flaw,
-    Given,
-    Listed,
-    Named,
-    Names,
-    Part,
-    Text,
-    lasting,
-    numbered,
-    numbers,
-    several,
-    shape,
-    whole,
-    within,
-    wrong,
-)
+from headwater.deploy.network.fields import HIDDEN, MAPPING, VALUE, FilePart, Given, Listed, Named, NamedEntries, shape
+from headwater.deploy.network.mistakes import Flaw, wrong
 from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import Scalar, Table
+from headwater.deploy.network.tree import KeyTable, Scalar
 from headwater.deploy.network.units import duration_us, rate_per_s
+from headwater.deploy.network.values import TextEntry, lasting, numbered, numbers, several, whole, within
 from headwater.pipeline.generate.model import (
     MOTION_KINDS,
     Arrivals,
@@ -73,27 +56,29 @@ def _plain_arrivals(text: Scalar) -> Arrivals:
     return Poisson() if text == "poisson" else Regular()
 
 
-class ArrivalsPart(Part):
+class ArrivalsPart(FilePart):
     """How the events of a stream follow each other."""
 
     WHAT: ClassVar = "arrivals"
     EXAMPLE: ClassVar = ARRIVALS_EXAMPLE
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Arrivals | None, Text("arrivals", ARRIVALS_EXAMPLE, _plain_arrivals)] = Field(None, alias=HIDDEN)
-    on: Annotated[int, Text("on", "", duration_us)] = 0
-    off: Annotated[int, Text("off", "", duration_us)] = 0
+    short: Annotated[Arrivals | None, TextEntry("arrivals", ARRIVALS_EXAMPLE, _plain_arrivals)] = Field(
+        None, alias=HIDDEN
+    )
+    on: Annotated[int, TextEntry("on", "", duration_us)] = 0
+    off: Annotated[int, TextEntry("off", "", duration_us)] = 0
     quiet: Annotated[float, within("quiet", 0, 1)] = 0.0
 
     def flaws(self) -> Iterator[Flaw]:
         if self.short is None and not (self.has("on") and self.has("off")) and not self.broken:
             yield (), wrong("bursts need the mean lengths on: and off:", ARRIVALS_EXAMPLE)
 
-    def made(self) -> Arrivals:
+    def build(self) -> Arrivals:
         return self.short or Bursty(self.on, self.off, self.quiet)
 
 
-class ZipfPart(Part):
+class ZipfPart(FilePart):
     """How much more often the first types and nodes occur than the last."""
 
     WHAT: ClassVar = "zipf"
@@ -102,18 +87,18 @@ class ZipfPart(Part):
     nodes: Annotated[float, within("the exponent over nodes", 0, 20)] = 0.0
 
 
-class StreamPart(Part):
+class StreamPart(FilePart):
     """Events of some types at some nodes."""
 
-    type: Annotated[Scalar | None, Text("the type")] = None
+    type: Annotated[Scalar | None, TextEntry("the type")] = None
     types: Annotated[
         tuple[Scalar, ...] | int | None,
         several("a type", "the number of types", CELLS_MAX, "write types: 12, or a list of names"),
     ] = None
-    nodes: Annotated[tuple[Annotated[Scalar, Text("a node")], ...] | None, Listed("nodes", "write nodes: [n1, n2]")] = (
-        None
-    )
-    attributes: Annotated[Names[AttributePart] | None, Named("the attributes", ATTRIBUTES_EXAMPLE)] = None
+    nodes: Annotated[
+        tuple[Annotated[Scalar, TextEntry("a node")], ...] | None, Listed("nodes", "write nodes: [n1, n2]")
+    ] = None
+    attributes: Annotated[NamedEntries[AttributePart] | None, Named("the attributes", ATTRIBUTES_EXAMPLE)] = None
 
     NEEDS: ClassVar[Mapping[str, str]]
     """What the stream must say, and how."""
@@ -144,7 +129,7 @@ class PlainPart(StreamPart):
     WHAT: ClassVar = "a stream"
     NEEDS: ClassVar = {"rate": "write that of all its events together, as in 200/s"}
 
-    rate: Annotated[float, Text("the rate", "", rate_per_s)]
+    rate: Annotated[float, TextEntry("the rate", "", rate_per_s)]
     arrivals: Annotated[ArrivalsPart | None, Given()] = None
     zipf: ZipfPart = ZipfPart.model_construct()
 
@@ -156,7 +141,7 @@ class MovingPart(StreamPart):
     NEEDS: ClassVar = {"every": "write how often a vehicle is heard of, as in 1s"}
 
     vehicles: Annotated[int, whole("the number of vehicles", 1, CELLS_MAX)]
-    every: Annotated[int, Text("every", "", EVERY)]
+    every: Annotated[int, TextEntry("every", "", EVERY)]
     area: Annotated[tuple[float, float, float, float] | None, numbers("the area", 4, f"write {AREA}")] = None
     speed: Annotated[Point, numbers("the speed", 2, "write [5, 15], in m/s")] = (5.0, 15.0)
     roads: Annotated[float | None, within("the distance of roads", 1, 1e6)] = None
@@ -186,27 +171,29 @@ def _moment_us(text: Scalar) -> int:
 
 Nodes = Annotated[
     Annotated[
-        Names[Annotated[Point, numbers("the node <0>", 2, "write [latitude, longitude]")]], Named("nodes"), Tag(MAPPING)
+        NamedEntries[Annotated[Point, numbers("the node <0>", 2, "write [latitude, longitude]")]],
+        Named("nodes"),
+        Tag(MAPPING),
     ]
     | Annotated[
         tuple[Scalar, ...] | int, several("a node", "the number of nodes", CELLS_MAX, NODES_EXAMPLE), Tag(VALUE)
     ],
-    Discriminator(lambda given: MAPPING if shape(given) == MAPPING else VALUE),
+    Discriminator(lambda entry: MAPPING if shape(entry) == MAPPING else VALUE),
 ]
 
 
-def _stream(given: object) -> str:
-    return "<vehicles>" if isinstance(given, Table) and "vehicles" in given.entries else "<events>"
+def _stream(entry: object) -> str:
+    return "<vehicles>" if isinstance(entry, KeyTable) and "vehicles" in entry.entries else "<events>"
 
 
-class GenerationPart(Part):
+class GenerationPart(FilePart):
     """Events that are made up."""
 
     WHAT: ClassVar = "generate"
 
     seed: Annotated[int, whole("the seed", 0, 2**63 - 1)] = 1
-    start: Annotated[int, Text("the start", "", _moment_us)] = 0
-    duration: Annotated[int, Text("the duration", "", LENGTH)]
+    start: Annotated[int, TextEntry("the start", "", _moment_us)] = 0
+    duration: Annotated[int, TextEntry("the duration", "", LENGTH)]
     nodes: Nodes
     streams: Annotated[
         tuple[
@@ -221,7 +208,7 @@ class GenerationPart(Part):
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        message = f"generate does not say {' and '.join(f'{each}:' for each in missing)}"
+        message = f"generate does not say {' and '.join(f'{key}:' for key in missing)}"
         return wrong(message, NODES_EXAMPLE if "nodes" in missing else "")
 
     def flaws(self) -> Iterator[Flaw]:
@@ -234,29 +221,31 @@ class GenerationPart(Part):
                 yield ("nodes", name), wrong(message, "write [latitude, longitude]")
 
     def names(self) -> tuple[str, ...]:
-        return tuple(map(str, self.nodes)) if isinstance(self.nodes, Names) else numbered(self.nodes, "n")
+        return tuple(map(str, self.nodes)) if isinstance(self.nodes, NamedEntries) else numbered(self.nodes, "n")
 
     def places(self) -> dict[str, Point]:
-        return {str(name): point for name, point in self.nodes.items()} if isinstance(self.nodes, Names) else {}
+        return {str(name): point for name, point in self.nodes.items()} if isinstance(self.nodes, NamedEntries) else {}
 
 
 def generation_of(sheet: Sheet, part: GenerationPart, name: str) -> Generation:
-    """What is to be made up. What is wrong with the streams beside each other is noted in the sheet."""
+    """What is to be generated. Mistakes in how the streams fit together are noted in the sheet."""
     streams: list[Stream] = []
     kinds: dict[str, str] = {}
-    for given in part.streams:
-        nodes = _nodes(sheet, part, given)
-        taken = MOTION_KINDS if isinstance(given, MovingPart) else {}
-        attributes = attributes_of(sheet, given.attributes, taken) if given.attributes is not None else {}
-        bare = Stream(given.names(), nodes, 0.0, attributes=attributes)
-        if isinstance(given, MovingPart):
-            stream = _moving(sheet, given, bare, part.places())
+    for stream_part in part.streams:
+        nodes = _nodes(sheet, part, stream_part)
+        reserved = MOTION_KINDS if isinstance(stream_part, MovingPart) else {}
+        attributes = (
+            attributes_of(sheet, stream_part.attributes, reserved) if stream_part.attributes is not None else {}
+        )
+        bare = Stream(stream_part.names(), nodes, 0.0, attributes=attributes)
+        if isinstance(stream_part, MovingPart):
+            stream = _moving(sheet, stream_part, bare, part.places())
         else:
-            stream = _plain(sheet, given, bare, part.duration)
+            stream = _plain(sheet, stream_part, bare, part.duration)
         for attribute, kind in stream.kinds().items():
             if kinds.setdefault(attribute, kind) != kind:
                 message = f"{attribute} is {kind} here and {kinds[attribute]} in an earlier stream"
-                sheet.error(given.place, message, "give one of them another name, or both the same kind")
+                sheet.error(stream_part.place, message, "give one of them another name, or both the same kind")
         streams.append(stream)
     if not streams and not sheet.errors:
         sheet.error(part.at("streams"), "the list of streams is empty", "write at least one")
@@ -281,7 +270,7 @@ def _nodes(sheet: Sheet, part: GenerationPart, stream: StreamPart) -> tuple[str,
 
 
 def _plain(sheet: Sheet, part: PlainPart, bare: Stream, length_us: int) -> Stream:
-    arrivals = Poisson() if part.arrivals is None else part.arrivals.made()
+    arrivals = Poisson() if part.arrivals is None else part.arrivals.build()
     match arrivals:
         case Bursty(on, off) if "arrivals" not in part.broken and not (
             on and off and 2 * length_us / (on + off) <= STATES_MAX

@@ -9,21 +9,11 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from headwater.deploy.network.fields import (
-    Flaw,
-    Named,
-    Names,
-    Part,
-    Text,
-    mistake,
-    numbered,
-    numbers,
-    several,
-    within,
-    wrong,
-)
+from headwater.deploy.network.fields import FilePart, Named, NamedEntries
+from headwater.deploy.network.mistakes import Flaw, mistake, wrong
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import Scalar
+from headwater.deploy.network.values import TextEntry, numbered, numbers, several, within
 from headwater.pipeline.generate.correlations import triangular
 from headwater.pipeline.generate.model import Attribute, Choice, Derived, Normal, Uniform
 from headwater.protocol.errors import ConfigError
@@ -45,7 +35,7 @@ VALUES_EXAMPLE: Final = (
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class AttributePart(Part):
+class AttributePart(FilePart):
     """What the values of one attribute are drawn from."""
 
     WHAT: ClassVar = "the attribute <0>"
@@ -57,11 +47,11 @@ class AttributePart(Part):
         tuple[Scalar, ...] | int | None,
         several("a value of <1>", "the number of values of <1>", CHOICES_MAX, "write a list, or how many"),
     ] = None
-    value: Annotated[Scalar | None, Text("the value of <1>", "write an expression of Spark SQL")] = None
-    kind: Annotated[Scalar | None, Text("the kind")] = None
+    value: Annotated[Scalar | None, TextEntry("the value of <1>", "write an expression of Spark SQL")] = None
+    kind: Annotated[Scalar | None, TextEntry("the kind")] = None
     zipf: Annotated[float, within("the exponent", 0, 20)] = 0.0
     correlated: Annotated[
-        Names[Annotated[float, within("the correlation with <0>", -1, 1)]] | None,
+        NamedEntries[Annotated[float, within("the correlation with <0>", -1, 1)]] | None,
         Named("with", "write with: {x: 0.8}"),
     ] = Field(None, alias="with")
     previous: Annotated[float, within("previous", -PREVIOUS_MAX, PREVIOUS_MAX)] = 0.0
@@ -89,7 +79,7 @@ class AttributePart(Part):
         if self.normal and self.normal[1] < 0:
             yield ("normal",), wrong("a deviation cannot be negative", "write [mean, deviation]")
         if self.choice is not None:
-            odd = next((each for each in self._choices() if not _is(each, self.kind or kinds[0])), None)
+            odd = next((value for value in self._choices() if not _is(value, self.kind or kinds[0])), None)
             if odd is not None:
                 yield ("choice",), wrong(f"{odd!r} is no {self.kind}", "write another kind:, or other values")
             elif not self.choice:
@@ -102,7 +92,7 @@ class AttributePart(Part):
     def _choices(self) -> tuple[str, ...]:
         return numbered(self.choice or (), "v" if self.kind in (None, "string") else "")
 
-    def made(self) -> Attribute:
+    def build(self) -> Attribute:
         if self.normal is not None:
             correlated = {str(name): share for name, share in (self.correlated or {}).items()}
             return Normal(*self.normal, correlated, self.previous, str(self.kind or "float"))
@@ -113,27 +103,27 @@ class AttributePart(Part):
         return Derived(str(self.value), str(self.kind))
 
 
-def attributes_of(sheet: Sheet, given: Names[AttributePart], taken: Collection[str]) -> dict[str, Attribute]:
+def attributes_of(sheet: Sheet, parts: NamedEntries[AttributePart], reserved: Collection[str]) -> dict[str, Attribute]:
     """The attributes of a stream, whose events have those that are ``taken`` already."""
     attributes: dict[str, Attribute] = {}
     before = len(sheet.errors)
-    for name, part in given.items():
-        if not NAME.fullmatch(name) or name.startswith("_") or name in (*RESERVED_ATTRIBUTES, *taken):
+    for name, part in parts.items():
+        if not NAME.fullmatch(name) or name.startswith("_") or name in (*RESERVED_ATTRIBUTES, *reserved):
             cure = "use letters, digits and _, begin with a letter, and take no name that such events have already"
             sheet.error(name.node, f"an attribute cannot be called {str(name)!r}", cure)
             continue
         for other in part.correlated or ():
-            if not isinstance(attributes.get(other), Normal) and other not in given.broken:
-                normal = ", ".join(each for each, of in attributes.items() if isinstance(of, Normal)) or "none"
+            if not isinstance(attributes.get(other), Normal) and other not in parts.broken:
+                normal = ", ".join(earlier for earlier, of in attributes.items() if isinstance(of, Normal)) or "none"
                 message = f"{other} is no normal attribute that stands before {name}"
                 sheet.error(other.node, message, f"before it: {normal}")
-        attributes[str(name)] = part.made()
-    if len(sheet.errors) == before and any(part.correlated for part in given.values()) and not given.broken:
+        attributes[str(name)] = part.build()
+    if len(sheet.errors) == before and any(part.correlated for part in parts.values()) and not parts.broken:
         try:
-            triangular({name: each for name, each in attributes.items() if isinstance(each, Normal)})
+            triangular({name: normal for name, normal in attributes.items() if isinstance(normal, Normal)})
         except ConfigError as error:
             message, _, cure = str(error).partition("; ")
-            sheet.error(given.table.node, message, cure)
+            sheet.error(parts.table.node, message, cure)
     return attributes
 
 

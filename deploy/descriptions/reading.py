@@ -10,24 +10,26 @@ from typing import Annotated, ClassVar
 import yaml
 
 from headwater.deploy.descriptions.generated import GenerationPart, generation_of
-from headwater.deploy.descriptions.sources import NodePart, PlacedSourcePart, SourcePart
-from headwater.deploy.network.fields import Flaw, Given, Listed, Part, Text, wrong
+from headwater.deploy.descriptions.sources import PlacedSourcePart, RawNodePart, RawSourcePart
+from headwater.deploy.network.fields import FilePart, Given, Listed
+from headwater.deploy.network.mistakes import Flaw, wrong
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import Scalar
+from headwater.deploy.network.values import TextEntry
 from headwater.pipeline.generate.model import Generation
 from headwater.pipeline.prepare.descriptions import Description
 
 
-class DescriptionPart(Part):
+class DescriptionPart(FilePart):
     """A data set: raw files, or events that are made up."""
 
     WHAT: ClassVar = "the description"
 
-    name: Annotated[Scalar | None, Text("the name")] = None
-    about: Annotated[Scalar | None, Text("what it is about")] = None
-    sources: Annotated[tuple[SourcePart, ...], Listed("sources")] = ()
-    node: Annotated[NodePart | None, Given()] = None
+    name: Annotated[Scalar | None, TextEntry("the name")] = None
+    about: Annotated[Scalar | None, TextEntry("what it is about")] = None
+    sources: Annotated[tuple[RawSourcePart, ...], Listed("sources")] = ()
+    node: Annotated[RawNodePart | None, Given()] = None
     generate: Annotated[GenerationPart | None, Given()] = None
 
     def flaws(self) -> Iterator[Flaw]:
@@ -60,4 +62,4 @@ def description_of(path: Path) -> Description | Generation:
     elif not part.sources and not sheet.errors:
         sheet.error(part.at("sources"), "the list of sources is empty", "write at least one")
     sheet.finished()
-    return Description(name, tuple(source.made(part.node) for source in part.sources), about)
+    return Description(name, tuple(source.build(part.node) for source in part.sources), about)

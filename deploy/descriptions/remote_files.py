@@ -46,10 +46,10 @@ def check_lookups(rules: Iterable[Rule], tables: Mapping[str, RemoteTable]) -> N
         for expression in (*rule.pattern.where, *(attribute.value for attribute in rule.attributes)):
             for inner in walk(expression):
                 if isinstance(inner, Remote) and inner.table in tables:
-                    lengths, given = tables[inner.table].key_lengths(), len(inner.arguments)
-                    if lengths and given not in lengths:
+                    lengths, arguments = tables[inner.table].key_lengths(), len(inner.arguments)
+                    if lengths and arguments not in lengths:
                         raise ConfigError(
-                            f"rule {rule.name!r} looks up {plural(given, 'value')} in the table "
+                            f"rule {rule.name!r} looks up {plural(arguments, 'value')} in the table "
                             f"{inner.table!r}, which has {plural(max(lengths), 'key column')}"
                         )
 
@@ -71,9 +71,9 @@ def load_remote_table(file: str, unit: TimeUnit | None = None) -> RemoteTable:
             except EventError as error:
                 raise EventError(f"{rows.where(position)}: {error}") from None
             times.append(row.get("ts"))
-        if unit is None and not rows.has_timestamps and (found := in_another_unit(times)) is not None:
-            cure = f"{saying_the_unit(str(likely_unit(found)))}, or us if microseconds are meant"
-            raise EventError(f"{source.shown}: {wrong_unit(found)}; {cure}")
+        if unit is None and not rows.has_timestamps and (odd_time := in_another_unit(times)) is not None:
+            cure = f"{saying_the_unit(str(likely_unit(odd_time)))}, or us if microseconds are meant"
+            raise EventError(f"{source.shown}: {wrong_unit(odd_time)}; {cure}")
         return RemoteTable(entries)
     finally:
         rows.close()
@@ -127,10 +127,10 @@ def _dicts(rows: Rows, placed: list[tuple[int, Row]]) -> Iterable[tuple[int, dic
 
 
 def _key_columns(names: Iterable[str]) -> list[str]:
-    found = sorted((name for name in names if _KEY.fullmatch(name)), key=lambda name: int(name[3:] or 0))
-    if not found:
+    columns = sorted((name for name in names if _KEY.fullmatch(name)), key=lambda name: int(name[3:] or 0))
+    if not columns:
         raise EventError("there is no column 'key' (or 'key1', 'key2', ..)")
-    return found
+    return columns
 
 
 def _entry(row: dict[str, Any], keys: list[str], of_number: Callable[[Any], int]) -> RemoteEntry:
@@ -147,13 +147,13 @@ def _entry(row: dict[str, Any], keys: list[str], of_number: Callable[[Any], int]
     return RemoteEntry(tuple(key), _value(row["value"]), valid_from)
 
 
-def _value(given: Any) -> RemoteValue:
-    if isinstance(given, list):
-        return tuple(_scalar(item) for item in given)
-    return _scalar(given)
+def _value(cell: Any) -> RemoteValue:
+    if isinstance(cell, list):
+        return tuple(_scalar(item) for item in cell)
+    return _scalar(cell)
 
 
-def _scalar(given: Any) -> Value:
-    if given is None or isinstance(given, bool | int | float | str):
-        return given
+def _scalar(cell: Any) -> Value:
+    if cell is None or isinstance(cell, bool | int | float | str):
+        return cell
     raise EventError("'value' is neither a number, a string, a boolean nor a list of these")

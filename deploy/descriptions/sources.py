@@ -11,23 +11,10 @@ from zoneinfo import available_timezones
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from headwater.deploy.network.fields import (
-    HIDDEN,
-    Flaw,
-    Given,
-    Listed,
-    Named,
-    Names,
-    OneOrMore,
-    Part,
-    Text,
-    mistake,
-    numbered,
-    numbers,
-    several,
-    wrong,
-)
+from headwater.deploy.network.fields import HIDDEN, FilePart, Given, Listed, Named, NamedEntries, OneOrMore
+from headwater.deploy.network.mistakes import Flaw, mistake, wrong
 from headwater.deploy.network.tree import Scalar
+from headwater.deploy.network.values import TextEntry, numbered, numbers, several
 from headwater.pipeline.prepare.descriptions import (
     FORMATS,
     UNITS,
@@ -77,20 +64,20 @@ def _zone(text: Scalar) -> str:
     return str(text) or "UTC"
 
 
-class TimePart(Part):
+class RawTimePart(FilePart):
     """The time of an event."""
 
     WHAT: ClassVar = "the time"
     EXAMPLE: ClassVar = TIME_EXAMPLE
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Scalar | None, Text("the time", TIME_EXAMPLE)] = Field(None, alias=HIDDEN)
-    value: Annotated[Scalar | None, Text("the time", TIME_EXAMPLE)] = None
-    unit: Annotated[str | None, Text("the unit", "", _unit)] = None
-    epoch: Annotated[bool, Text("epoch", "", _epoch)] = True
-    pattern: Annotated[Scalar | None, Text("the pattern")] = None
-    zone: Annotated[str, Text("the zone", "", _zone)] = "UTC"
-    clock: Annotated[Scalar | None, Text("the time", TIME_EXAMPLE)] = None
+    short: Annotated[Scalar | None, TextEntry("the time", TIME_EXAMPLE)] = Field(None, alias=HIDDEN)
+    value: Annotated[Scalar | None, TextEntry("the time", TIME_EXAMPLE)] = None
+    unit: Annotated[str | None, TextEntry("the unit", "", _unit)] = None
+    epoch: Annotated[bool, TextEntry("epoch", "", _epoch)] = True
+    pattern: Annotated[Scalar | None, TextEntry("the pattern")] = None
+    zone: Annotated[str, TextEntry("the zone", "", _zone)] = "UTC"
+    clock: Annotated[Scalar | None, TextEntry("the time", TIME_EXAMPLE)] = None
 
     def flaws(self) -> Iterator[Flaw]:
         if self.short is None and self.has("value") == self.has("clock") and not self.broken:
@@ -98,7 +85,7 @@ class TimePart(Part):
         if self.has("value") and self.has("epoch") and not self.has("unit") and not self.broken:
             yield ("epoch",), wrong("epoch: is for numbers", "add their unit:, as in unit: s", at_key=True)
 
-    def made(self) -> Time:
+    def build(self) -> Time:
         if self.clock is not None:
             return ClockTime(str(self.clock))
         value = str(self.short if self.value is None else self.value)
@@ -114,11 +101,11 @@ def _str(text: Scalar | None) -> str | None:
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class PointPart(Part):
+class PointPart(FilePart):
     """A node that follows from a point on Earth."""
 
-    latitude: Annotated[Scalar, Text("the latitude")]
-    longitude: Annotated[Scalar, Text("the longitude")]
+    latitude: Annotated[Scalar, TextEntry("the latitude")]
+    longitude: Annotated[Scalar, TextEntry("the longitude")]
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
@@ -130,10 +117,12 @@ class RegionPart(PointPart):
     EXAMPLE: ClassVar = "write region: {latitude: lat, longitude: lon, regions: {north: [45.1, 46, 7, 9]}}"
 
     regions: Annotated[
-        Names[Annotated[tuple[float, ...], numbers("the region <0>", 4, "write <0>: [south, north, west, east]")]],
+        NamedEntries[
+            Annotated[tuple[float, ...], numbers("the region <0>", 4, "write <0>: [south, north, west, east]")]
+        ],
         Named("the regions"),
     ]
-    otherwise: Annotated[Scalar | None, Text("otherwise")] = None
+    otherwise: Annotated[Scalar | None, TextEntry("otherwise")] = None
 
     def flaws(self) -> Iterator[Flaw]:
         for name, (south, north, west, east) in self.regions.items():
@@ -142,7 +131,7 @@ class RegionPart(PointPart):
         if not self.regions and not self.broken:
             yield (), self.lacking(["regions"])
 
-    def made(self) -> Place:
+    def build(self) -> Place:
         regions = {str(name): Region(*ends) for name, ends in self.regions.items()}
         return ByRegion(str(self.latitude), str(self.longitude), regions, _str(self.otherwise))
 
@@ -152,7 +141,7 @@ class NearestPart(PointPart):
     EXAMPLE: ClassVar = "write nearest: {latitude: lat, longitude: lon, nodes: {turin: [45.07, 7.69]}}"
 
     nodes: Annotated[
-        Names[Annotated[tuple[float, float], numbers("the node <0>", 2, "write <0>: [latitude, longitude]")]],
+        NamedEntries[Annotated[tuple[float, float], numbers("the node <0>", 2, "write <0>: [latitude, longitude]")]],
         Named("the nodes"),
     ]
 
@@ -160,24 +149,26 @@ class NearestPart(PointPart):
         if not self.nodes and not self.broken:
             yield (), self.lacking(["nodes"])
 
-    def made(self) -> Place:
+    def build(self) -> Place:
         nodes = {str(name): point for name, point in self.nodes.items()}
         return ByNearest(str(self.latitude), str(self.longitude), nodes)
 
 
-class NodePart(Part):
+class RawNodePart(FilePart):
     """At which node an event enters."""
 
     WHAT: ClassVar = "the node"
     EXAMPLE: ClassVar = NODE_EXAMPLE
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Scalar | None, Text("the node", NODE_EXAMPLE)] = Field(None, alias=HIDDEN)
-    value: Annotated[Scalar | None, Text("the node")] = None
-    hash: Annotated[Scalar | None, Text("what is hashed")] = None
+    short: Annotated[Scalar | None, TextEntry("the node", NODE_EXAMPLE)] = Field(None, alias=HIDDEN)
+    value: Annotated[Scalar | None, TextEntry("the node")] = None
+    hash: Annotated[Scalar | None, TextEntry("what is hashed")] = None
     region: Annotated[RegionPart | None, Given()] = None
     nearest: Annotated[NearestPart | None, Given()] = None
-    names: Annotated[Names[Annotated[Scalar, Text("the node for <0>")]] | None, Named("the names of nodes")] = None
+    names: Annotated[
+        NamedEntries[Annotated[Scalar, TextEntry("the node for <0>")]] | None, Named("the names of nodes")
+    ] = None
     nodes: Annotated[
         tuple[Scalar, ...] | int | None,
         several("a node", "the number of nodes", NODES_MAX, "write nodes: 10, or a list of names"),
@@ -192,27 +183,27 @@ class NodePart(Part):
         if isinstance(self.nodes, tuple) and len({*self.nodes}) < max(len(self.nodes), 1) and not self.broken:
             yield ("nodes",), wrong("nodes are missing or stand twice", "name each once")
 
-    def made(self) -> Place:
+    def build(self) -> Place:
         if self.region is not None or self.nearest is not None:
-            return (self.region or self.nearest).made()  # type: ignore[union-attr]
+            return (self.region or self.nearest).build()  # type: ignore[union-attr]
         if self.hash is not None:
             return ByHash(str(self.hash), numbered(self.nodes or 0, "n"))
-        names = None if self.names is None else {str(said): str(name) for said, name in self.names.items()}
+        names = None if self.names is None else {str(written): str(name) for written, name in self.names.items()}
         return ByValue(str(self.value if self.short is None else self.short), names)
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------
 
 
-class KeptPart(Part):
+class KeptPart(FilePart):
     """An attribute: ``kind`` for a column of its name, or an expression and its kind."""
 
     WHAT: ClassVar = "the attribute <0>"
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Scalar | None, Text("the kind of <0>")] = Field(None, alias=HIDDEN)
-    value: Annotated[Scalar | None, Text("the value of <1>")] = None
-    kind: Annotated[Scalar | None, Text("the kind of <1>")] = None
+    short: Annotated[Scalar | None, TextEntry("the kind of <0>")] = Field(None, alias=HIDDEN)
+    value: Annotated[Scalar | None, TextEntry("the value of <1>")] = None
+    kind: Annotated[Scalar | None, TextEntry("the kind of <1>")] = None
 
     def flaws(self) -> Iterator[Flaw]:
         cure = f"one of {', '.join(KINDS)}"
@@ -236,26 +227,26 @@ def _delimiter(text: Scalar) -> str:
     return delimiter
 
 
-class SourcePart(Part):
+class RawSourcePart(FilePart):
     """Files, and how their rows become events."""
 
     WHAT: ClassVar = "a source"
 
-    files: Annotated[tuple[Annotated[Scalar, Text("a file", FILES_EXAMPLE, _inside)], ...], OneOrMore()]
-    format: Annotated[Scalar | None, Text("the format")] = None
-    delimiter: Annotated[str, Text("the delimiter", "", _delimiter)] = ","
-    columns: Annotated[tuple[Annotated[Scalar, Text("a column")], ...] | None, Listed("columns")] = None
-    where: Annotated[Scalar | None, Text("where")] = None
-    type: Annotated[Scalar, Text("the type")]
-    time: TimePart
-    node: Annotated[NodePart | None, Given()] = None
+    files: Annotated[tuple[Annotated[Scalar, TextEntry("a file", FILES_EXAMPLE, _inside)], ...], OneOrMore()]
+    format: Annotated[Scalar | None, TextEntry("the format")] = None
+    delimiter: Annotated[str, TextEntry("the delimiter", "", _delimiter)] = ","
+    columns: Annotated[tuple[Annotated[Scalar, TextEntry("a column")], ...] | None, Listed("columns")] = None
+    where: Annotated[Scalar | None, TextEntry("where")] = None
+    type: Annotated[Scalar, TextEntry("the type")]
+    time: RawTimePart
+    node: Annotated[RawNodePart | None, Given()] = None
     attributes: Annotated[
-        Names[KeptPart] | None, Named("the attributes", "write attributes: {bike: {value: bikeid, kind: int}}")
+        NamedEntries[KeptPart] | None, Named("the attributes", "write attributes: {bike: {value: bikeid, kind: int}}")
     ] = None
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        message = f"the source does not say {' and '.join(f'{each}:' for each in missing)}"
+        message = f"the source does not say {' and '.join(f'{key}:' for key in missing)}"
         return wrong(message, NODE_EXAMPLE if missing == ["node"] else "")
 
     def flaws(self) -> Iterator[Flaw]:
@@ -278,12 +269,14 @@ class SourcePart(Part):
         """As it is written, or as the name of the first file ends."""
         if self.format is not None or not self.files:
             return _str(self.format)
-        suffixes = [suffix for each in Path(self.files[0]).suffixes if (suffix := each.rstrip("*")) not in (".gz", ".")]
+        suffixes = [
+            suffix for ending in Path(self.files[0]).suffixes if (suffix := ending.rstrip("*")) not in (".gz", ".")
+        ]
         return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}.get(
             suffixes[-1] if suffixes else ""
         )
 
-    def made(self, common: NodePart | None) -> RawSource:
+    def build(self, common: RawNodePart | None) -> RawSource:
         columns = None if self.columns is None else tuple(map(str, self.columns))
         files = Files(tuple(map(str, self.files)), str(self.format_of_files), self.delimiter, columns)
         place = self.node or common
@@ -292,10 +285,10 @@ class SourcePart(Part):
             str(name): KeptAttribute(str(kept.value or f"`{name}`"), str(kept.short or kept.kind))
             for name, kept in (self.attributes or {}).items()
         }
-        return RawSource(files, str(self.type), self.time.made(), place.made(), attributes, _str(self.where))
+        return RawSource(files, str(self.type), self.time.build(), place.build(), attributes, _str(self.where))
 
 
-class PlacedSourcePart(SourcePart):
+class PlacedSourcePart(RawSourcePart):
     """A source in a description that has no node for all of them."""
 
-    node: NodePart
+    node: RawNodePart

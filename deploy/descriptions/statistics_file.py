@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from headwater.deploy.cli.statistics_task import Task
+from headwater.deploy.cli.statistics_task import StatisticsTask
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.network.statistics import rule_digest
 from headwater.deploy.network.units import RATE_LEAST_PER_S
@@ -36,20 +36,20 @@ HEAD: Final = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedTrace:
     """All that was counted for a task."""
 
-    task: Task
+    task: StatisticsTask
     arrivals: Mapping[Place, Arrivals]
     rules: Mapping[str, RuleStatistics]
     sample: str
     seed: int
 
 
-def document(counted: Counted) -> dict[str, Any]:
+def document(counted: CountedTrace) -> dict[str, Any]:
     """Everything as plain values, in the order in which it is read."""
     manifest = counted.task.trace.manifest
-    found: dict[str, Any] = {
+    sections: dict[str, Any] = {
         "trace": {
             "name": manifest.name,
             "checksum": manifest.checksum,
@@ -62,62 +62,62 @@ def document(counted: Counted) -> dict[str, Any]:
     }
     orders = {name: RoleConstraints(rule).number for name, (rule, _) in counted.task.rules.items()}
     if counted.task.rules:
-        found["rules"] = {
+        sections["rules"] = {
             name: {"text": _text(rule), "digest": rule_digest(rule)} for name, (rule, _) in counted.task.rules.items()
         }
-    found["rates"] = _rates(counted)
-    found["selectivities"] = {
-        name: {names(roles, orders[name]): _share(share) for roles, share in _sorted(each.shares, orders[name])}
-        for name, each in counted.rules.items()
-        if each.shares
+    sections["rates"] = _rates(counted)
+    sections["selectivities"] = {
+        name: {names(roles, orders[name]): _share(share) for roles, share in _sorted(statistics.shares, orders[name])}
+        for name, statistics in counted.rules.items()
+        if statistics.shares
     }
-    found["projections"] = {
+    sections["projections"] = {
         name: {
             names(roles, orders[name]): {
-                "per_s": _rounded(each.per_s.value),
-                **_ends(each.per_s),
-                "matches": round(each.found),
-                **({} if each.sampled == 1 else {"sampled": _rounded(each.sampled)}),
+                "per_s": _rounded(projection.per_s.value),
+                **_ends(projection.per_s),
+                "matches": round(projection.found),
+                **({} if projection.sampled == 1 else {"sampled": _rounded(projection.sampled)}),
                 "singles": {
                     role: _rounded(single.value) if single.exact else {"share": _rounded(single.value), **_ends(single)}
-                    for role, single in each.singles.items()
+                    for role, single in projection.singles.items()
                 },
-                **({"selectivity": _share(each.selectivity)} if each.selectivity is not None else {}),
+                **({"selectivity": _share(projection.selectivity)} if projection.selectivity is not None else {}),
             }
-            for roles, each in _sorted(of_rule.projections, orders[name])
+            for roles, projection in _sorted(of_rule.projections, orders[name])
         }
         for name, of_rule in counted.rules.items()
         if of_rule.projections
     }
-    found["arrivals"] = {
+    sections["arrivals"] = {
         type: {
             **_arrivals(counted.arrivals[type, None]),
             "nodes": {
-                node: _arrivals(each)
-                for (of, node), each in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0]))
+                node: _arrivals(arrivals)
+                for (of, node), arrivals in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0]))
                 if of == type and node is not None
             },
         }
         for type, node in sorted(counted.arrivals, key=_place_order)
         if node is None
     }
-    notes = [f"rule {name}: {note}" for name, each in counted.rules.items() for note in each.notes]
+    notes = [f"rule {name}: {note}" for name, statistics in counted.rules.items() for note in statistics.notes]
     if counted.task.warnings or notes:
-        found["notes"] = [*counted.task.warnings, *notes]
-    return {key: value for key, value in found.items() if value}
+        sections["notes"] = [*counted.task.warnings, *notes]
+    return {key: value for key, value in sections.items() if value}
 
 
-def _sorted(found: Mapping[frozenset[str], Any], order: Mapping[str, int]) -> list[tuple[frozenset[str], Any]]:
-    return sorted(found.items(), key=lambda pair: (len(pair[0]), sorted(order[role] for role in pair[0])))
+def _sorted(by_roles: Mapping[frozenset[str], Any], order: Mapping[str, int]) -> list[tuple[frozenset[str], Any]]:
+    return sorted(by_roles.items(), key=lambda pair: (len(pair[0]), sorted(order[role] for role in pair[0])))
 
 
-def _rates(counted: Counted) -> dict[str, dict[str, str]]:
-    wanted = counted.task.types
-    found: dict[str, dict[str, str]] = {}
-    for (type, node), each in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0])):
-        if node is not None and type in wanted and each.per_s >= RATE_LEAST_PER_S:
-            found.setdefault(type, {})[node] = rate(each.per_s)
-    return found
+def _rates(counted: CountedTrace) -> dict[str, dict[str, str]]:
+    types = counted.task.types
+    rates: dict[str, dict[str, str]] = {}
+    for (type, node), arrivals in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0])):
+        if node is not None and type in types and arrivals.per_s >= RATE_LEAST_PER_S:
+            rates.setdefault(type, {})[node] = rate(arrivals.per_s)
+    return rates
 
 
 def _share(share: Share) -> dict[str, Any]:
@@ -134,18 +134,18 @@ def _ends(estimate: Estimate) -> dict[str, float]:
     return {} if estimate.exact else {"low": _rounded(estimate.low), "high": _rounded(estimate.high)}
 
 
-def _arrivals(each: Arrivals) -> dict[str, Any]:
+def _arrivals(arrivals: Arrivals) -> dict[str, Any]:
     return {
-        "events": each.events,
-        "per_s": _rounded(each.per_s),
-        **({} if each.variation is None else {"variation": _rounded(each.variation)}),
-        **({} if each.burstiness is None else {"burstiness": _rounded(each.burstiness)}),
+        "events": arrivals.events,
+        "per_s": _rounded(arrivals.per_s),
+        **({} if arrivals.variation is None else {"variation": _rounded(arrivals.variation)}),
+        **({} if arrivals.burstiness is None else {"burstiness": _rounded(arrivals.burstiness)}),
         **{
-            name: {whole_us(size): _rounded(getattr(spread, name)) for size, spread in each.windows.items()}
+            name: {whole_us(size): _rounded(getattr(spread, name)) for size, spread in arrivals.windows.items()}
             for name in ("dispersion", "peak_to_mean")
-            if each.windows
+            if arrivals.windows
         },
-        **({"gaps": {whole_us(floor): count for floor, count in each.gaps.items()}} if each.gaps else {}),
+        **({"gaps": {whole_us(floor): count for floor, count in arrivals.gaps.items()}} if arrivals.gaps else {}),
     }
 
 
@@ -176,7 +176,7 @@ def _text(rule: Rule) -> str:
     return " ".join(text.split())
 
 
-def as_yaml(counted: Counted) -> str:
+def as_yaml(counted: CountedTrace) -> str:
     return (
         HEAD
         + "\n"
@@ -205,30 +205,30 @@ def write_statistics(path: Path, text: str) -> None:
 # For people -----------------------------------------------------------------------------------------------------------
 
 
-def in_words(counted: Counted) -> Iterator[str]:
+def in_words(counted: CountedTrace) -> Iterator[str]:
     """What a person wants to see: how events arrive, and what each rule lets pass."""
     manifest = counted.task.trace.manifest
     ends = f"{moment(manifest.first_us)} to {moment(manifest.last_us)}"
     yield f"{counted.task.trace.folder}: {manifest.events:,} events, {ends}"
     yield ""
-    sizes = next((list(each.windows) for each in counted.arrivals.values()), [])
+    sizes = next((list(arrivals.windows) for arrivals in counted.arrivals.values()), [])
     header = ["type", "events", "per hour", "nodes", "variation", "burstiness"]
     header += [f"disp. {whole_us(size)}" for size in sizes]
     rows = []
     for type, node in sorted(counted.arrivals, key=_place_order):
         if node is not None:
             continue
-        each = counted.arrivals[type, None]
+        arrivals = counted.arrivals[type, None]
         nodes = sum(1 for of, at in counted.arrivals if of == type and at is not None)
-        figures = (f"{each.events:,}", f"{each.per_s * 3600:,.4g}", str(nodes))
-        spread = (_cell(each.variation), _cell(each.burstiness))
-        rows.append((type, *figures, *spread, *(f"{each.windows[size].dispersion:.3g}" for size in sizes)))
+        figures = (f"{arrivals.events:,}", f"{arrivals.per_s * 3600:,.4g}", str(nodes))
+        spread = (_cell(arrivals.variation), _cell(arrivals.burstiness))
+        rows.append((type, *figures, *spread, *(f"{arrivals.windows[size].dispersion:.3g}" for size in sizes)))
     yield from table_lines(header, rows, figures=range(1, len(header)))
     for name, of_rule in counted.rules.items():
         yield from _rule_in_words(name, counted.task.rules[name][0], of_rule)
 
 
-def _rule_in_words(name: str, rule: Rule, found: RuleStatistics) -> Iterator[str]:
+def _rule_in_words(name: str, rule: Rule, statistics: RuleStatistics) -> Iterator[str]:
     order = RoleConstraints(rule).number
     yield ""
     yield f"{name}: {_text(rule).removeprefix(name + ':').strip()}"
@@ -242,7 +242,7 @@ def _rule_in_words(name: str, rule: Rule, found: RuleStatistics) -> Iterator[str
             f"{share.of:,.0f}",
             _asked(rule, roles),
         )
-        for roles, share in _sorted(found.shares, order)
+        for roles, share in _sorted(statistics.shares, order)
     ]
     if shares:
         header = ("roles", "selectivity", "95 %", "passed", "of", "asked")
@@ -250,24 +250,24 @@ def _rule_in_words(name: str, rule: Rule, found: RuleStatistics) -> Iterator[str
     projections = [
         (
             names(roles, order),
-            f"{each.per_s.value * 3600:.4g}",
-            _interval(each.per_s.scaled(3600)),
-            f"{each.found:,.0f}",
-            "all" if each.sampled == 1 else f"{each.sampled:.3g}",
-            ", ".join(f"{role} {single.value:.3g}" for role, single in each.singles.items()),
+            f"{projection.per_s.value * 3600:.4g}",
+            _interval(projection.per_s.scaled(3600)),
+            f"{projection.found:,.0f}",
+            "all" if projection.sampled == 1 else f"{projection.sampled:.3g}",
+            ", ".join(f"{role} {single.value:.3g}" for role, single in projection.singles.items()),
         )
-        for roles, each in _sorted(found.projections, order)
+        for roles, projection in _sorted(statistics.projections, order)
     ]
     if projections:
         header = ("roles", "matches/h", "95 %", "matches", "sampled", "events in matches")
         yield from table_lines(header, projections, figures=figures, indent=2)
-    for note in found.notes:
+    for note in statistics.notes:
         yield f"  note: {note}"
 
 
 def _asked(rule: Rule, roles: frozenset[str]) -> str:
-    where = [each for each in rule.pattern.where if roles_of(each) == roles]
-    agree = [each for each in rule.pattern.where if isinstance(each, Same)] if len(roles) > 1 else []
+    where = [condition for condition in rule.pattern.where if roles_of(condition) == roles]
+    agree = [condition for condition in rule.pattern.where if isinstance(condition, Same)] if len(roles) > 1 else []
     return " and ".join(map(shown, (*where, *agree)))
 
 

@@ -18,19 +18,19 @@ READY_MADE: Final = cast(
 
 def ready_made() -> dict[str, Path]:
     """The descriptions that come with the program, by name."""
-    found = {path.stem: path for path in READY_MADE.iterdir() if path.suffix == ".yaml"}
-    return {name: found[name] for name in sorted(found)}
+    paths = {path.stem: path for path in READY_MADE.iterdir() if path.suffix == ".yaml"}
+    return {name: paths[name] for name in sorted(paths)}
 
 
-def find_description(given: str) -> Path:
+def find_description(name: str) -> Path:
     """A file, or a ready-made one by its name."""
-    known = ready_made()
-    if given in known:
-        return known[given]
-    path = Path(given)
+    paths = ready_made()
+    if name in paths:
+        return paths[name]
+    path = Path(name)
     if not path.suffix and not path.exists():
         raise ConfigError(
-            f"there is no description {given!r}; ready-made are {', '.join(known)}; or name a file (.yaml)"
+            f"there is no description {name!r}; ready-made are {', '.join(paths)}; or name a file (.yaml)"
         )
     return path
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headwater.deploy.experiments.jobs import Job, Runner, work
 from headwater.deploy.experiments.parallel import Failure, run_all
-from headwater.deploy.experiments.results import Results, Row, rows_of
+from headwater.deploy.experiments.results import ResultRow, Results, rows_of
 from headwater.deploy.experiments.trex.sweeps import DEFAULT
 
 CALIBRATION_S: Final = 10.0
@@ -25,7 +25,7 @@ def conduct(
     watch: Watch = lambda share: None,
     *,
     weigh: Callable[[Job], float] = work,
-    rows: Callable[[Job, Any], list[Row]] = rows_of,
+    rows: Callable[[Job, Any], list[ResultRow]] = rows_of,
     reuse: bool = False,
 ) -> list[Failure]:
     """Run the jobs that have no results yet and keep what they give; the failures are returned, nothing is tried twice.
@@ -72,5 +72,5 @@ def calibrate(strategies: Sequence[str], run: Runner, processes: int) -> dict[st
 def estimate_s(jobs: Sequence[Job], seconds_per_work: dict[str, float], processes: int) -> float:
     """About how long these jobs will take, the cores evenly used; one job cannot use more than one core."""
     slowest = max(seconds_per_work.values(), default=0.0)
-    each = [work(job) * seconds_per_work.get(job.strategy, slowest) for job in jobs]
-    return max(sum(each) / processes, max(each, default=0.0))
+    seconds = [work(job) * seconds_per_work.get(job.strategy, slowest) for job in jobs]
+    return max(sum(seconds) / processes, max(seconds, default=0.0))

@@ -68,7 +68,7 @@ def run_job(job: Job, progress: Callable[[float], None]) -> Result:
     until_us = from_us + round(job.time_s * 1e6)
     work_us = until_us + from_us
 
-    def told(offset_us: int) -> Callable[[int], None]:
+    def tell_progress(offset_us: int) -> Callable[[int], None]:
         return lambda virtual_us: progress(min(1.0, (offset_us + virtual_us) / work_us))
 
     warm_up, whole = (
@@ -78,7 +78,7 @@ def run_job(job: Job, progress: Callable[[float], None]) -> Result:
             strategy=job.strategy,
             seed=job.seed,
             until_us=stop_us,
-            on_progress=told(offset_us),
+            on_progress=tell_progress(offset_us),
         )
         for stop_us, offset_us in ((from_us, 0), (until_us, from_us))
     )
@@ -93,7 +93,7 @@ def jobs_of(
     only: Callable[[Figure, float, str], bool] = lambda figure, x, strategy: True,
 ) -> list[Job]:
     """The runs that these figures need, each once: points of several figures may be the same run."""
-    found: dict[Job, Job] = {}
+    jobs: dict[Job, Job] = {}
     for sweep in sweeps:
         for x, scenario in sweep.points.items():
             for seed in seeds:
@@ -101,9 +101,9 @@ def jobs_of(
                     if not only(sweep.figure, x, strategy):
                         continue
                     job = Job(scenario, strategy, seed, time_s(scenario, seed))
-                    known = found.get(job, job)
-                    found[job] = replace(known, places=(*known.places, (sweep.figure, float(x))))
-    return list(found.values())
+                    earlier = jobs.get(job, job)
+                    jobs[job] = replace(earlier, places=(*earlier.places, (sweep.figure, float(x))))
+    return list(jobs.values())
 
 
 @lru_cache(maxsize=4096)

@@ -58,17 +58,17 @@ def run_all(
             while waiting and len(going) < processes:
                 number = waiting.pop()
                 here, there = context.Pipe(duplex=reuse)
-                given = (run, jobs[number], there, gc.get_threshold(), reuse)
-                process = context.Process(target=_work, args=given, daemon=True)
+                arguments = (run, jobs[number], there, gc.get_threshold(), reuse)
+                process = context.Process(target=_work, args=arguments, daemon=True)
                 process.start()
                 there.close()  # so that a run that dies is the end of its pipe
                 going[here] = (number, process)
             for pipe in wait(list(going), timeout=POLL_S):
                 assert isinstance(pipe, Connection)
                 number, process = going[pipe]
-                said = _receive(pipe, process, jobs[number])
-                if isinstance(said, float):
-                    shares[number] = said
+                answer = _receive(pipe, process, jobs[number])
+                if isinstance(answer, float):
+                    shares[number] = answer
                     continue
                 shares[number] = 1.0
                 if reuse and waiting and _take(pipe, process, jobs[waiting[-1]]):
@@ -77,7 +77,7 @@ def run_all(
                     del going[pipe]
                     pipe.close()
                     process.join()
-                yield jobs[number], said
+                yield jobs[number], answer
             watch(shares)
     finally:
         for pipe, (_, process) in going.items():
@@ -99,14 +99,14 @@ def _take(pipe: Connection, process: SpawnProcess, job: Job) -> bool:
 
 def _receive(pipe: Connection, process: SpawnProcess, job: Job) -> Any:
     try:
-        said: Any = pipe.recv()
+        answer: Any = pipe.recv()
     except EOFError:
         process.join()
         code = process.exitcode
         how = f"was killed by signal {-code}" if code is not None and code < 0 else f"ended with exit code {code}"
         memory = "; if it was the system, memory ran out: use a shorter --time or fewer processes" if code == -9 else ""
         return Failure(job, f"its process {how}{memory}")
-    return Failure(job, said) if isinstance(said, str) else said
+    return Failure(job, answer) if isinstance(answer, str) else answer
 
 
 def _work(run: Runner, job: Job, pipe: Connection, gc_threshold: tuple[int, int, int], several: bool = False) -> None:
@@ -123,13 +123,13 @@ def _work(run: Runner, job: Job, pipe: Connection, gc_threshold: tuple[int, int,
 
 
 def _do(run: Runner, job: Job, pipe: Connection) -> None:
-    told = 0.0
+    told_s = 0.0
 
     def progress(share: float) -> None:
-        nonlocal told
+        nonlocal told_s
         now = time.monotonic()
-        if now - told >= TELL_S:
-            told = now
+        if now - told_s >= TELL_S:
+            told_s = now
             try:
                 pipe.send(float(share))
             except OSError:  # no process listens any more: the one that started us was killed

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import Curve, curves
 from headwater.deploy.experiments.trex.sweeps import Sweep
 from headwater.protocol.errors import ConfigError
@@ -31,7 +31,7 @@ def check_plotting() -> None:
         )
 
 
-def plot(rows: Sequence[Row], sweep: Sweep, file: Path) -> None:
+def plot(rows: Sequence[ResultRow], sweep: Sweep, file: Path) -> None:
     """Write a PNG with means over seeds and their 95 % confidence intervals."""
     from matplotlib.figure import Figure
 
@@ -41,16 +41,16 @@ def plot(rows: Sequence[Row], sweep: Sweep, file: Path) -> None:
         (panels[0], "delay_mean_ms", "average delay (ms)"),
         (panels[1], "traffic_per_s", "traffic (events per second, over all links)"),
     ):
-        found = curves(rows, sweep.figure, column)
+        by_strategy = curves(rows, sweep.figure, column)
         draw = _bars if len(sweep.points) == 1 else _lines
-        draw(panel, found)
+        draw(panel, by_strategy)
         if len(sweep.points) > 1:
             panel.set_xlabel(sweep.axis)
             if sweep.logarithmic:
                 panel.set_xscale("log")
                 panel.set_xticks(list(sweep.points), [f"{x:g}" for x in sweep.points])
                 panel.minorticks_off()
-            if found:
+            if by_strategy:
                 panel.legend()
         panel.set_ylabel(label)
         panel.set_ylim(bottom=0)
@@ -62,8 +62,8 @@ def plot(rows: Sequence[Row], sweep: Sweep, file: Path) -> None:
     picture.savefig(file, dpi=120, metadata={"Software": "headwater"})
 
 
-def _lines(panel: Any, found: dict[str, Curve]) -> None:
-    for strategy, curve in found.items():
+def _lines(panel: Any, by_strategy: dict[str, Curve]) -> None:
+    for strategy, curve in by_strategy.items():
         colour, marker, line = STYLES[strategy]
         panel.errorbar(
             list(curve),
@@ -77,8 +77,8 @@ def _lines(panel: Any, found: dict[str, Curve]) -> None:
         )
 
 
-def _bars(panel: Any, found: dict[str, Curve]) -> None:
-    points = {strategy: point for strategy, curve in found.items() for point in curve.values()}
+def _bars(panel: Any, by_strategy: dict[str, Curve]) -> None:
+    points = {strategy: point for strategy, curve in by_strategy.items() for point in curve.values()}
     panel.bar(
         list(points),
         [point.value for point in points.values()],

@@ -39,7 +39,7 @@ RowKey = tuple[Figure, float, str, int, float, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ResultRow:
     """One line: a point of a figure under a strategy with a seed. ``figures`` has every column after the key."""
 
     figure: Figure
@@ -55,31 +55,31 @@ class Row:
         return self.figure, self.x, self.strategy, self.seed, self.time_s, self.scenario
 
 
-def rows_of(job: Job, result: Result) -> list[Row]:
+def rows_of(job: Job, result: Result) -> list[ResultRow]:
     """A row for every point that the job gives."""
-    found = result.measures
+    measures = result.measures
     figures: dict[str, float | None] = {
-        "born": found.born,
-        "delivered": found.delivered,
-        **{column: getattr(found, column) for column in DELAY_COLUMNS},
-        "traffic_per_s": found.traffic_per_s,
-        "messages_per_s": sum(found.messages_per_s[kind] for kind in HEADLINE_KINDS),
-        "bytes_per_s": sum(found.bytes_per_s[kind] for kind in HEADLINE_KINDS),
-        "overhead_events_per_s": sum(found.events_per_s[kind] for kind in OVERHEAD_KINDS),
-        "overhead_messages_per_s": sum(found.messages_per_s[kind] for kind in OVERHEAD_KINDS),
-        "overhead_bytes_per_s": sum(found.bytes_per_s[kind] for kind in OVERHEAD_KINDS),
-        **{f"{kind}_events_per_s": found.events_per_s[kind] for kind in KINDS},
-        **{f"{kind}_bytes_per_s": found.bytes_per_s[kind] for kind in KINDS},
+        "born": measures.born,
+        "delivered": measures.delivered,
+        **{column: getattr(measures, column) for column in DELAY_COLUMNS},
+        "traffic_per_s": measures.traffic_per_s,
+        "messages_per_s": sum(measures.messages_per_s[kind] for kind in HEADLINE_KINDS),
+        "bytes_per_s": sum(measures.bytes_per_s[kind] for kind in HEADLINE_KINDS),
+        "overhead_events_per_s": sum(measures.events_per_s[kind] for kind in OVERHEAD_KINDS),
+        "overhead_messages_per_s": sum(measures.messages_per_s[kind] for kind in OVERHEAD_KINDS),
+        "overhead_bytes_per_s": sum(measures.bytes_per_s[kind] for kind in OVERHEAD_KINDS),
+        **{f"{kind}_events_per_s": measures.events_per_s[kind] for kind in KINDS},
+        **{f"{kind}_bytes_per_s": measures.bytes_per_s[kind] for kind in KINDS},
         "wall_s": result.wall_s,
     }
     assert set(figures) == set(COLUMNS) - set(KEY_COLUMNS)
     return rows_at(job, figures)
 
 
-def rows_at(job: Job, figures: dict[str, float | None]) -> list[Row]:
+def rows_at(job: Job, figures: dict[str, float | None]) -> list[ResultRow]:
     """The same figures at every point that the job gives."""
     scenario = job.scenario.fingerprint()
-    return [Row(figure, x, job.strategy, job.seed, job.time_s, scenario, figures) for figure, x in job.places]
+    return [ResultRow(figure, x, job.strategy, job.seed, job.time_s, scenario, figures) for figure, x in job.places]
 
 
 class Results:
@@ -102,7 +102,7 @@ class Results:
         self._columns = tuple(columns)
         self._strategies = tuple(strategies)
         folder.mkdir(parents=True, exist_ok=True)
-        self._rows: dict[RowKey, Row] = {}
+        self._rows: dict[RowKey, ResultRow] = {}
         for file in sorted(folder.glob("figure-*.csv")):
             rows, whole = _read(file, self._columns, numbered)
             self._rows |= {row.key: row for row in rows}
@@ -112,7 +112,7 @@ class Results:
     def path(self, figure: Figure, ending: str = "csv") -> Path:
         return self.folder / f"figure-{figure}.{ending}"
 
-    def add(self, rows: Iterable[Row]) -> None:
+    def add(self, rows: Iterable[ResultRow]) -> None:
         for row in rows:
             self._rows[row.key] = row
             file = self.path(row.figure)
@@ -129,24 +129,25 @@ class Results:
         left = []
         for job in jobs:
             scenario = job.scenario.fingerprint()
-            known = finished.get((job.strategy, job.seed, job.time_s, scenario))
-            if known is None:
+            finished_row = finished.get((job.strategy, job.seed, job.time_s, scenario))
+            if finished_row is None:
                 left.append(job)
                 continue
             places = (
-                Row(figure, x, job.strategy, job.seed, job.time_s, scenario, known.figures) for figure, x in job.places
+                ResultRow(figure, x, job.strategy, job.seed, job.time_s, scenario, finished_row.figures)
+                for figure, x in job.places
             )
             self.add(row for row in places if row.key not in self._rows)
         return left
 
-    def of(self, jobs: Iterable[Job]) -> list[Row]:
+    def of(self, jobs: Iterable[Job]) -> list[ResultRow]:
         """The rows of these jobs that are there, in the order of the figures."""
-        wanted = {
+        keys = {
             (figure, x, job.strategy, job.seed, job.time_s, job.scenario.fingerprint())
             for job in jobs
             for figure, x in job.places
         }
-        return sorted((row for key, row in self._rows.items() if key in wanted), key=self._order)
+        return sorted((row for key, row in self._rows.items() if key in keys), key=self._order)
 
     def tidy(self) -> None:
         """Put the rows in order, so that files do not depend on which run was finished first."""
@@ -154,12 +155,12 @@ class Results:
             rows = sorted((row for row in self._rows.values() if row.figure == figure), key=self._order)
             _write(self.path(figure), rows, self._columns)
 
-    def _order(self, row: Row) -> tuple[object, ...]:
-        known = self._strategies.index(row.strategy) if row.strategy in self._strategies else len(self._strategies)
-        return row.figure, row.x, known, row.strategy, row.seed, row.time_s, row.scenario
+    def _order(self, row: ResultRow) -> tuple[object, ...]:
+        rank = self._strategies.index(row.strategy) if row.strategy in self._strategies else len(self._strategies)
+        return row.figure, row.x, rank, row.strategy, row.seed, row.time_s, row.scenario
 
 
-def _cells(row: Row, columns: Sequence[str]) -> list[str]:
+def _cells(row: ResultRow, columns: Sequence[str]) -> list[str]:
     values = (*row.key, *(row.figures[column] for column in columns[len(KEY_COLUMNS) :]))
     return ["" if value is None else _number(value) if isinstance(value, int | float) else value for value in values]
 
@@ -168,7 +169,7 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(f"{value:.9g}"))
 
 
-def _read(file: Path, columns: Sequence[str], numbered: bool) -> tuple[list[Row], bool]:
+def _read(file: Path, columns: Sequence[str], numbered: bool) -> tuple[list[ResultRow], bool]:
     """The rows of a file, and whether it holds nothing else."""
     text = file.read_text(encoding="utf-8", errors="replace")
     lines = text.split("\n")
@@ -190,13 +191,13 @@ def _read(file: Path, columns: Sequence[str], numbered: bool) -> tuple[list[Row]
     return rows, whole
 
 
-def _row(cells: list[str], columns: Sequence[str], numbered: bool) -> Row | None:
+def _row(cells: list[str], columns: Sequence[str], numbered: bool) -> ResultRow | None:
     if len(cells) != len(columns):
         return None
     figure, x, strategy, seed, time_s, scenario, *rest = cells
     try:
         numbers = [float(cell) if cell else None for cell in rest]
-        row = Row(
+        row = ResultRow(
             int(figure) if numbered else figure,
             float(x),
             strategy,
@@ -210,7 +211,7 @@ def _row(cells: list[str], columns: Sequence[str], numbered: bool) -> Row | None
     return row if all(number is None or math.isfinite(number) for number in numbers) else None
 
 
-def _write(file: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
+def _write(file: Path, rows: Iterable[ResultRow], columns: Sequence[str]) -> None:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)

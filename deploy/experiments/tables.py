@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.deploy.experiments.confidence import Mean, mean
 from headwater.deploy.experiments.jobs import Figure
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.trex.sweeps import Sweep
 from headwater.protocol.strategy import TREE_STRATEGIES
 
@@ -14,23 +14,23 @@ Curve = Mapping[float, Mean]
 
 
 def curves(
-    rows: Iterable[Row], figure: Figure, column: str, strategies: Sequence[str] = TREE_STRATEGIES
+    rows: Iterable[ResultRow], figure: Figure, column: str, strategies: Sequence[str] = TREE_STRATEGIES
 ) -> dict[str, Curve]:
     """For every strategy, in the order people name them, the means of a column over x. Seeds without a value are left
     out."""
-    found: dict[str, dict[float, list[float]]] = {}
+    samples: dict[str, dict[float, list[float]]] = {}
     for row in rows:
         value = row.figures[column]
         if row.figure == figure and value is not None:
-            found.setdefault(row.strategy, {}).setdefault(row.x, []).append(value)
+            samples.setdefault(row.strategy, {}).setdefault(row.x, []).append(value)
     return {
-        strategy: {x: mean(values) for x, values in sorted(found[strategy].items())}
+        strategy: {x: mean(values) for x, values in sorted(samples[strategy].items())}
         for strategy in strategies
-        if strategy in found
+        if strategy in samples
     }
 
 
-def table(rows: Sequence[Row], sweep: Sweep) -> str:
+def table(rows: Sequence[ResultRow], sweep: Sweep) -> str:
     """Delay and traffic of every strategy at every x, as text."""
     delays = curves(rows, sweep.figure, "delay_mean_ms")
     traffic = curves(rows, sweep.figure, "traffic_per_s")

@@ -18,7 +18,7 @@ from headwater.deploy.network.check import (
     silent_rules,
 )
 from headwater.deploy.network.file import NEVER_ENDS, NetworkFile
-from headwater.deploy.network.models import NetworkPart
+from headwater.deploy.network.parts.network import NetworkPart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.rule_texts import is_registered, no_such_function, places_of_rules, rule_texts, unserved
 from headwater.deploy.network.sections import (
@@ -33,14 +33,12 @@ from headwater.deploy.network.sections import (
     sources_of,
 )
 from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.statistics import GivenStatistics
 from headwater.deploy.network.statistics_reading import Described, given_statistics
 from headwater.node.explain.certainties import certainties, never_met
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.destinations import placeholders
-from headwater.protocol.edge import (
-    RateFeed,
-    is_replayed,
-)
+from headwater.protocol.edge import RateFeed, is_replayed
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Call, walk
 from headwater.protocol.functions import Functions
@@ -55,7 +53,7 @@ from headwater.protocol.subscriptions import Subscription, parse_subscription
 from headwater.protocol.text import listed, suggestion
 
 
-class Reading:
+class NetworkReading:
     """One pass over the sections, in the order in which they need each other."""
 
     def __init__(self, sheet: Sheet, functions: Functions, strategy: str | None, duration_us: int | None) -> None:
@@ -77,7 +75,7 @@ class Reading:
         if nodes and links_known:
             self._check_connected(list(nodes), links)
         rule_entries = rules_of(sheet, part)
-        rules, known = self._parse_rules(rule_entries, types)
+        rules, subscribable = self._parse_rules(rule_entries, types)
         composites = composite_types(rules.rules) if rules is not None else None
         if rules is not None:
             types = dict(rules.types)
@@ -86,21 +84,11 @@ class Reading:
         self._check_numbering(sources)
         strategy = self.given_strategy or part.strategy or DEFAULT_STRATEGY
         sink_entries = sinks_of(sheet, part.sinks, nodes, brokers)
-        subscriptions = self._subscriptions(sink_entries, known)
+        subscriptions = self._subscriptions(sink_entries, subscribable)
         self._check_topics(subscriptions, types, composites)
         duration = self._duration(sources)
-        if not strategy_of(strategy).planned:
-            for name in ("replan", "fall_back"):
-                if getattr(part, name) is not None and part.has(name):
-                    cure = f"write strategy: {' or '.join(PLANNED_STRATEGIES)}, or leave {name} out"
-                    sheet.warn(part.at(name), f"the strategy {strategy} has no plan", cure)
-        statistics = given_statistics(
-            sheet,
-            part,
-            Described(types, nodes, None if rules is None else {rule.name: rule for rule in rules.rules}),
-            instead=self.given_statistics,
-            with_file=self.counted,
-        )
+        self._check_planning(strategy)
+        statistics = self._statistics(types, nodes, rules)
         if rules is not None and rule_entries is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
             self._check_sinks(rules, sources, subscriptions)
@@ -137,13 +125,33 @@ class Reading:
             statistics=statistics,
         )
 
+    def _check_planning(self, strategy: str) -> None:
+        """What says how to plan says nothing under a strategy that has no plan."""
+        if strategy_of(strategy).planned:
+            return
+        for name in ("replan", "fall_back"):
+            if getattr(self.part, name) is not None and self.part.has(name):
+                cure = f"write strategy: {' or '.join(PLANNED_STRATEGIES)}, or leave {name} out"
+                self.sheet.warn(self.part.at(name), f"the strategy {strategy} has no plan", cure)
+
+    def _statistics(
+        self, types: dict[str, EventType], nodes: dict[str, yaml.Node], rules: RuleSet | None
+    ) -> GivenStatistics:
+        return given_statistics(
+            self.sheet,
+            self.part,
+            Described(types, nodes, None if rules is None else {rule.name: rule for rule in rules.rules}),
+            instead=self.given_statistics,
+            with_file=self.counted,
+        )
+
     def _duration(self, sources: list[SourceEntry]) -> int | None:
-        given = self.part.duration if self.given_duration_us is None else self.given_duration_us
+        duration_us = self.part.duration if self.given_duration_us is None else self.given_duration_us
         endless = next((entry for entry in sources if isinstance(entry.feed, RateFeed)), None)
-        if given is None and "duration" not in self.part.broken and endless is not None:
+        if duration_us is None and "duration" not in self.part.broken and endless is not None:
             cure = "say how long it runs, as in duration: 10 min"
             self.sheet.warn(endless.place, "this source never ends", cure, NEVER_ENDS)
-        return given
+        return duration_us
 
     # Rules and subscriptions
 
@@ -155,41 +163,43 @@ class Reading:
             return None, Types(types.values(), is_open=True)
         try:
             rules = parse_rules([entry.source for entry in entries], types.values(), self.functions)
-            for made in rules.warnings:
-                self._adopt_from_rules(made, entries, warning=True)
+            for diagnostic in rules.warnings:
+                self._adopt_from_rules(diagnostic, entries, warning=True)
             return rules, Types([*rules.types.values(), *composite_types(rules.rules).values()], is_open=False)
         except RuleTextError as error:
-            for made in error.diagnostics:
-                self._adopt_from_rules(made, entries)
+            for diagnostic in error.diagnostics:
+                self._adopt_from_rules(diagnostic, entries)
             return None, error.types or Types(types.values(), is_open=True)
 
-    def _adopt_from_rules(self, made: Diagnostic, entries: list[RuleEntry], *, warning: bool = False) -> None:
+    def _adopt_from_rules(self, diagnostic: Diagnostic, entries: list[RuleEntry], *, warning: bool = False) -> None:
         """Note what was found in a rule text; what stands in the network file is shown there."""
         inline = {entry.source.name: entry.place for entry in entries if entry.inline}
-        hint = _readable(made.hint, inline)
-        if made.code == UNKNOWN_EVENT_TYPE and not hint.startswith("did"):
+        hint = _readable(diagnostic.hint, inline)
+        if diagnostic.code == UNKNOWN_EVENT_TYPE and not hint.startswith("did"):
             hint = f"declare it under events: or with a rule; {hint}"
-        elif made.code == UNKNOWN_FUNCTION:
+        elif diagnostic.code == UNKNOWN_FUNCTION:
             hint = f"a network has only the built-in ones; {hint}"
-        hinted = replace(made, hint=hint)
-        place = inline.get(made.file)
+        hinted = replace(diagnostic, hint=hint)
+        place = inline.get(diagnostic.file)
         self.sheet.adopt(hinted if place is None else self.sheet.relocated(hinted, place), warning=warning)
 
-    def _subscriptions(self, entries: list[SinkEntry], known: Types) -> list[tuple[SinkEntry, Subscription]]:
-        found = []
+    def _subscriptions(self, entries: list[SinkEntry], types: Types) -> list[tuple[SinkEntry, Subscription]]:
+        subscriptions = []
         for entry in entries:
             try:
-                made_of = parse_subscription(str(entry.subscribe.value), self.sheet.shown, known, self.functions)
-                found.append((entry, made_of))
-                for part in (each for conjunct in made_of.where for each in walk(conjunct)):
+                subscription = parse_subscription(str(entry.subscribe.value), self.sheet.shown, types, self.functions)
+                subscriptions.append((entry, subscription))
+                for part in (expression for conjunct in subscription.where for expression in walk(conjunct)):
                     if isinstance(part, Call) and is_registered(part.function, self.functions):
                         self.sheet.error(entry.subscribe, *no_such_function(part.function))
             except RuleTextError as error:
-                for made in error.diagnostics:
-                    if made.code == UNKNOWN_EVENT_TYPE and not made.hint.startswith("did"):
-                        made = replace(made, hint=f"no rule emits it and events: does not declare it; {made.hint}")
-                    self.sheet.adopt(self.sheet.relocated(made, entry.subscribe))
-        return found
+                for diagnostic in error.diagnostics:
+                    if diagnostic.code == UNKNOWN_EVENT_TYPE and not diagnostic.hint.startswith("did"):
+                        diagnostic = replace(
+                            diagnostic, hint=f"no rule emits it and events: does not declare it; {diagnostic.hint}"
+                        )
+                    self.sheet.adopt(self.sheet.relocated(diagnostic, entry.subscribe))
+        return subscriptions
 
     def _check_topics(
         self,
@@ -202,10 +212,10 @@ class Reading:
             event_type = types.get(subscription.type) or (composites or {}).get(subscription.type)
             if event_type is None or entry.to is None:
                 continue
-            known = ["type", *event_type.attributes]
+            fillable = ["type", *event_type.attributes]
             for name in placeholders(entry.destination):
-                if name not in known:
-                    cure = suggestion(name, known, f"{event_type.name} has")
+                if name not in fillable:
+                    cure = suggestion(name, fillable, f"{event_type.name} has")
                     self.sheet.error(entry.to, f"{event_type.name} has nothing to fill in for {{{name}}}", cure)
 
     # What must fit together
@@ -240,19 +250,19 @@ class Reading:
 
     def _mixed_times(self, sources: list[SourceEntry]) -> tuple[Diagnostic, ...]:
         """Sources that cannot run beside the first one: only virtual time serves traces and rates alike."""
-        found = []
+        diagnostics = []
         replayed = [entry.feed is not None and is_replayed(entry.feed) for entry in sources]
-        for entry, each in zip(sources, replayed, strict=True):
-            if (why := why_not_in_time(each, replayed[0])) is not None:
+        for entry, in_trace_time in zip(sources, replayed, strict=True):
+            if (why := why_not_in_time(in_trace_time, replayed[0])) is not None:
                 cure = "give every source a trace or a replay, or none; only a simulation can have both"
-                found.append(self.sheet.source.diagnostic(entry.place.start_mark.index, why, cure))
-        return tuple(found)
+                diagnostics.append(self.sheet.source.diagnostic(entry.place.start_mark.index, why, cure))
+        return tuple(diagnostics)
 
     def _check_rules(self, rules: RuleSet, entries: list[RuleEntry], sources: list[SourceEntry], strategy: str) -> None:
         texts = rule_texts(entries)
         places = places_of_rules(texts)
-        for entry, made in unserved(texts, self.functions):
-            self.sheet.adopt(self.sheet.relocated(made, entry.place) if entry.inline else made)
+        for entry, diagnostic in unserved(texts, self.functions):
+            self.sheet.adopt(self.sheet.relocated(diagnostic, entry.place) if entry.inline else diagnostic)
         fallback = self.part.at_key("rules") if self.part.has("rules") else self.part.place
         sourced = {entry.source.type for entry in sources}
         silent = silent_rules(rules.rules, sourced)
@@ -304,7 +314,7 @@ class Reading:
             name = subscription.type
             if name in emitted and name not in fired:
                 lacking = dict.fromkeys(
-                    each for rule in rules.rules if rule.emits == name for each in silent[rule.name]
+                    type for rule in rules.rules if rule.emits == name for type in silent[rule.name]
                 )
                 cure = f"there is no source of {listed(lacking)}"
                 self.sheet.warn(entry.subscribe, f"no rule that emits {name} can ever fire", cure)
@@ -329,10 +339,10 @@ def _primitives(rules: RuleSet, rule: Rule) -> list[str]:
 def _readable(hint: str, inline: dict[str, yaml.ScalarNode]) -> str:
     """``network.yaml#2, line 1`` is a line of the network file."""
 
-    def line(found: re.Match[str]) -> str:
-        place = inline[found[1]]
+    def line(match: re.Match[str]) -> str:
+        place = inline[match[1]]
         first = place.start_mark.line + (place.style in ("|", ">"))
-        return f"{found[1].rpartition('#')[0]}, line {first + int(found[2])}"
+        return f"{match[1].rpartition('#')[0]}, line {first + int(match[2])}"
 
     names = "|".join(map(re.escape, inline))
     return re.sub(f"({names}), line ([0-9]+)", line, hint) if names else hint

@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from headwater.deploy.network.models import BROKER_EXAMPLE, MqttPart, NetworkPart
+from headwater.deploy.network.parts.mqtt import BROKER_EXAMPLE, MqttPart
+from headwater.deploy.network.parts.network import NetworkPart
 from headwater.deploy.network.sheet import Sheet
 from headwater.protocol.edge import Broker
 
@@ -54,13 +55,13 @@ def brokers_of(sheet: Sheet, network: NetworkPart) -> Brokers:
     if "password_file" in files and (username or broker.username) is None:
         sheet.error(part.at_key("password_file"), "a password without a username", "add username: NAME")
     if ("cert" in files) != ("key" in files):
-        given, lacking = ("cert", "key") if "cert" in files else ("key", "cert")
-        sheet.error(part.at_key(given), f"{given} without {lacking}", f"add {lacking}: FILE")
+        present, lacking = ("cert", "key") if "cert" in files else ("key", "cert")
+        sheet.error(part.at_key(present), f"{present} without {lacking}", f"add {lacking}: FILE")
     if not broker.tls:
         for name in ("ca", "cert", "key"):
             if part.has(name):
                 sheet.error(part.at_key(name), f"{name} is for an encrypted connection", "write broker: mqtts://..")
-    made = Broker(
+    complete = Broker(
         broker.host,
         broker.port,
         username or broker.username,
@@ -70,14 +71,14 @@ def brokers_of(sheet: Sheet, network: NetworkPart) -> Brokers:
         files.get("key"),
         broker.tls,
     )
-    return Brokers(made, None)
+    return Brokers(complete, None)
 
 
 _FILES: Final = ("password_file", "ca", "cert", "key")
 
 
 def _embedded(sheet: Sheet, part: MqttPart) -> Brokers:
-    for name in MqttPart.known():
+    for name in MqttPart.allowed_keys():
         if part.has(name) and name not in ("broker", "port"):
             cure = "leave it out, or name a broker of your own"
             sheet.error(part.at_key(name), f"the embedded broker has no {name}", cure)

@@ -71,24 +71,24 @@ def readers_of_nothing(rules: Sequence[Rule], sourced: Iterable[str]) -> dict[st
     available = set(sourced)
     silent = silent_rules(rules, available)
     available |= {rule.emits for rule in rules if rule.name not in silent}
-    found: dict[str, list[str]] = {}
+    readers: dict[str, list[str]] = {}
     for rule in rules:
         if rule.name not in silent:
             for name in dict.fromkeys(leaf.type for leaf in leaves(rule.pattern.root)):
                 if name not in available:
-                    found.setdefault(name, []).append(rule.name)
-    return found
+                    readers.setdefault(name, []).append(rule.name)
+    return readers
 
 
 def shared_identities(sources: Sequence[tuple[T, Feed | None]]) -> Iterator[tuple[T, T]]:
     """Sources that give the events of one message the identity that an earlier one gives them, each with that one."""
-    seen: dict[tuple[str, str, str | None], T] = {}
+    first_sources: dict[tuple[str, str, str | None], T] = {}
     for source, feed in sources:
         if isinstance(feed, MqttFeed) and feed.device is not None:
             key = topic_filter(feed.topic), feed.device, feed.counter
-            if key in seen:
-                yield source, seen[key]
-            seen.setdefault(key, source)
+            if key in first_sources:
+                yield source, first_sources[key]
+            first_sources.setdefault(key, source)
 
 
 def counts_events(rule: Rule) -> bool:

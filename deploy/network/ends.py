@@ -8,8 +8,9 @@ import yaml
 
 from headwater.deploy.network.brokers import Brokers
 from headwater.deploy.network.generators import read_values
-from headwater.deploy.network.models import DESTINATION_EXAMPLE, FEED_KEYS, FEED_OPTIONS, SinkPart, SourcePart
 from headwater.deploy.network.mqtt_feeds import mqtt_feed
+from headwater.deploy.network.parts.sinks import DESTINATION_EXAMPLE, SinkPart
+from headwater.deploy.network.parts.sources import FEED_KEYS, FEED_OPTIONS, SourcePart
 from headwater.deploy.network.sheet import Sheet
 from headwater.node.traces.folders import any_file, is_prepared
 from headwater.node.traces.rows import EXTENSIONS, TraceSource
@@ -60,8 +61,8 @@ def feeds_of(
             running, gives_seq = _feed(sheet, part, way, event_type, brokers, beside=("values", "times"))
             return running, in_place, gives_seq
         case [way]:
-            found, gives_seq = _feed(sheet, part, way, event_type, brokers)
-            return found, found, gives_seq
+            feed, gives_seq = _feed(sheet, part, way, event_type, brokers)
+            return feed, feed, gives_seq
     message = "does not say where its events come from" if not named else f"has both {' and '.join(named)}"
     cure = "write one of trace: FILE, rate: 2/s, mqtt: TOPIC, client: any, replay: any"
     sheet.error(part.place, f"this source {message}", cure)

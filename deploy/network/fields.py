@@ -1,13 +1,11 @@
-"""What files in YAML are made of, as pydantic models and fields: parts, names, quantities, choices, lists.
+"""What files in YAML are made of, as pydantic models and fields: parts, names and lists.
 
 A model says what a file may hold. A field says beside its type what people call it, so that a mistake is told in a
-sentence about that entry and not about pydantic. In such a sentence ``<0>`` stands for the key of the entry, ``<1>``
-for the key of the mapping that it stands in, and so on.
+sentence about that entry and not about pydantic.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
@@ -15,59 +13,16 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, PrivateAttr, model_validator
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, ValidationError, core_schema
+from pydantic_core import CoreSchema, PydanticCustomError, ValidationError, core_schema
 
-from headwater.deploy.network.tree import Items, Scalar, Table
-from headwater.deploy.network.units import duration_us
-from headwater.protocol.errors import ConfigError
+from headwater.deploy.network.mistakes import CONSEQUENCE, Flaw, mistake, together, wrong
+from headwater.deploy.network.tree import ItemList, KeyTable, Scalar
 from headwater.protocol.text import closest, listed
 
 T = TypeVar("T")
 
-SENTENCES: Final[Mapping[str, tuple[str, str]]] = {
-    "mapping": ("{what} must be a mapping of names to values", "{cure}"),
-    "list": ("{what} must be a list", "{cure}"),
-    "text": ("{what} must be a name or a text", "{cure}"),
-    "key": ("a key of {what} must be a name", "{cure}"),
-    "doubled": ("{key!r} stands twice in {what}", "leave one out"),
-    "unknown": ("{what} has no key {key!r}", "{cure}"),
-    "choice": ("{what} cannot be {text!r}", "{cure}"),
-    "negative": ("{what} cannot be negative", "leave the sign out"),
-    "quantity": ("{what}: {why}", ""),
-    "number": ("{what} cannot be {text!r}", "write a number"),
-    "lacking": ("{what} {why}", "{cure}"),
-    "said": ("{message}", "{cure}"),
-}
-"""By the type of an error what is wrong, and the cure. An error of any other type is a consequence of one of these."""
 
-CONSEQUENCE: Final = "consequence"
-SCALAR: Final[JsonSchemaValue] = {"type": ["string", "number", "boolean"]}
-"""Names are taken as written: for an editor 007 is a number, and yes may be a boolean."""
-
-
-def mistake(kind: str, **about: Any) -> PydanticCustomError:
-    """An error of one of the types of SENTENCES, shown at the value of its entry, with ``at_key`` at its key, or at a
-    ``node``."""
-    return PydanticCustomError(kind, "a mistake in the file", about)
-
-
-def wrong(message: str, cure: str = "", **place: Any) -> PydanticCustomError:
-    """An error with a sentence of its own."""
-    return mistake("said", message=message, cure=cure, **place)
-
-
-Flaw = tuple[tuple[str | int, ...], PydanticCustomError]
-"""An error and its place below that of the validator: ``()`` is the whole, ``("rate",)`` one of its entries."""
-
-
-def together(errors: Iterable[Flaw]) -> None:
-    """Raise all of them; nothing if there is none."""
-    details: list[InitErrorDetails] = [{"type": error, "loc": loc, "input": None} for loc, error in errors]
-    if details:
-        raise ValidationError.from_exception_data("file", details)
-
-
-class Part(BaseModel):
+class FilePart(BaseModel):
     """A mapping with known keys. ``at`` and ``at_key`` tell where its entries stand in the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, populate_by_name=False)
@@ -81,12 +36,12 @@ class Part(BaseModel):
     DROPS_NULL: ClassVar[bool] = False
     """Whether an entry without a value is the same as none."""
 
-    _table: Table = PrivateAttr()
+    _table: KeyTable = PrivateAttr()
 
     @classmethod
-    def known(cls) -> list[str]:
+    def allowed_keys(cls) -> list[str]:
         """The keys it may have."""
-        return [name for each, field in cls.model_fields.items() if (name := field.alias or each) != HIDDEN]
+        return [name for attribute, field in cls.model_fields.items() if (name := field.alias or attribute) != HIDDEN]
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
@@ -99,29 +54,34 @@ class Part(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _from_table(cls, given: Any, handler: Callable[[Any], Any]) -> Any:
-        if cls.SHORT is not None and not isinstance(given, Table | Items):
-            given = Table({cls.SHORT: given}, entries={cls.SHORT: (node_of(given), node_of(given))})
-        table = mapping(given, cls.WHAT, cls.EXAMPLE)
-        known = cls.known()
-        unknown = [key for key in table if key not in known and key != HIDDEN]
-        required = [each.alias or name for name, each in cls.model_fields.items() if each.is_required()]
+    def _from_table(cls, entry: Any, handler: Callable[[Any], Any]) -> Any:
+        if cls.SHORT is not None and not isinstance(entry, KeyTable | ItemList):
+            entry = KeyTable({cls.SHORT: entry}, entries={cls.SHORT: (node_of(entry), node_of(entry))})
+        table = mapping(entry, cls.WHAT, cls.EXAMPLE)
+        allowed = cls.allowed_keys()
+        unknown = [key for key in table if key not in allowed and key != HIDDEN]
+        required = [
+            model_field.alias or name for name, model_field in cls.model_fields.items() if model_field.is_required()
+        ]
         missing = [key for key in required if key not in table]
         errors: list[Flaw] = [
-            ((key,), mistake("unknown", what=cls.WHAT, key=key, cure=_key_cure(table, key, known), at_key=True))
+            ((key,), mistake("unknown", what=cls.WHAT, key=key, cure=_key_cure(table, key, allowed), at_key=True))
             for key in unknown
         ]
         if missing:
             errors.append(((), mistake(CONSEQUENCE) if table.broken & {*missing} else cls.lacking(missing)))
         kept = {key: value for key, value in table.items() if value is not None or not cls.DROPS_NULL}
         try:
-            made = handler({key: value for key, value in kept.items() if key not in unknown})
-            made._table = table
-            errors += [] if errors else made.flaws()
+            part = handler({key: value for key, value in kept.items() if key not in unknown})
+            part._table = table
+            errors += [] if errors else part.flaws()
         except ValidationError as error:
-            errors += [(each["loc"], mistake(each["type"], **each.get("ctx", {}))) for each in error.errors()]
+            errors += [
+                (error_details["loc"], mistake(error_details["type"], **error_details.get("ctx", {})))
+                for error_details in error.errors()
+            ]
         together(errors)
-        return made
+        return part
 
     @property
     def place(self) -> yaml.Node:
@@ -145,57 +105,57 @@ class Part(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        made = handler(schema)
+        json_schema = handler(schema)
         if cls.SHORT is None:
-            return made
-        inside = handler.resolve_ref_schema(made)
+            return json_schema
+        inside = handler.resolve_ref_schema(json_schema)
         short = dict(inside["properties"][cls.SHORT])
         if cls.SHORT == HIDDEN:
             del inside["properties"][HIDDEN]
         whole = dict(inside)
         inside.clear()
         inside.update({"anyOf": [short, whole]})
-        return made
+        return json_schema
 
 
 HIDDEN: Final = " "
 """The alias of an entry that has no key: it is only written short."""
 
 
-def node_of(given: Any) -> yaml.Node:
-    node = getattr(given, "node", None)
+def node_of(entry: Any) -> yaml.Node:
+    node = getattr(entry, "node", None)
     return node if isinstance(node, yaml.Node) else _NOWHERE
 
 
 _NOWHERE: Final = yaml.ScalarNode("tag:yaml.org,2002:null", "")
 
 
-def mapping(given: Any, what: str, example: str) -> Table:
+def mapping(entry: Any, what: str, example: str) -> KeyTable:
     """The mapping, whose keys are names that stand there once."""
-    if not isinstance(given, Table):
+    if not isinstance(entry, KeyTable):
         raise mistake("mapping", what=what, cure=example)
     together(
         ((), mistake("doubled", what=what, key=str(node.value), node=node))
         if isinstance(node, yaml.ScalarNode)
         else ((), mistake("key", what=what, cure=example, node=node))
-        for node in given.odd
+        for node in entry.odd
     )
-    return given
+    return entry
 
 
-def _key_cure(table: Table, key: str, known: list[str]) -> str:
-    near = closest(key, known)
+def _key_cure(table: KeyTable, key: str, allowed: list[str]) -> str:
+    near = closest(key, allowed)
     if near is not None:
         return f"did you mean {near!r}?"
     if getattr(table.node, "flow_style", False) and table[key] is None:
         return "a text that holds a comma must stand in quotes"
-    return f"write one of {listed(known, 12)}"
+    return f"write one of {listed(allowed, 12)}"
 
 
-class Names(dict[Scalar, T], Generic[T]):
+class NamedEntries(dict[Scalar, T], Generic[T]):
     """A mapping of free names. The keys know their places."""
 
-    table: Table
+    table: KeyTable
 
     @property
     def broken(self) -> frozenset[str]:
@@ -211,38 +171,43 @@ class Named:
     or_null: bool = False
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        (inner,) = get_args(_without_none(source))
+        (inner,) = get_args(without_none(source))
         names = core_schema.dict_schema(core_schema.any_schema(), handler.generate_schema(inner))
         return core_schema.no_info_wrap_validator_function(self._read, names)
 
-    def _read(self, given: Any, handler: Callable[[Any], Any]) -> Any:
-        table = Table() if given is None and self.or_null else mapping(given, self.what, self.example)
-        made: Names[Any] = Names(handler(table))
-        made.table = table
-        return made
+    def _read(self, entry: Any, handler: Callable[[Any], Any]) -> Any:
+        table = KeyTable() if entry is None and self.or_null else mapping(entry, self.what, self.example)
+        names: NamedEntries[Any] = NamedEntries(handler(table))
+        names.table = table
+        return names
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        made = handler(schema)
-        return {**made, "type": ["object", "null"]} if self.or_null else made
+        json_schema = handler(schema)
+        return {**json_schema, "type": ["object", "null"]} if self.or_null else json_schema
 
 
 class Given:
     """An entry that may be left out, but says something where it stands."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return handler.generate_schema(_without_none(source))
+        return handler.generate_schema(without_none(source))
 
 
-def _without_none(source: Any) -> Any:
+def without_none(source: Any) -> Any:
     """``X`` of ``X | None``."""
     return next(
-        (each for each in get_args(source) if type(None) in get_args(source) and each is not type(None)), source
+        (
+            alternative
+            for alternative in get_args(source)
+            if type(None) in get_args(source) and alternative is not type(None)
+        ),
+        source,
     )
 
 
 @dataclass(frozen=True, eq=False)
 class Listed:
-    """A list, and what it is called; nothing written is an empty one. ``length``: what is wrong with the number."""
+    """A list, and what it is called; nothing written is an empty one. ``flaw``: what is wrong with its length."""
 
     what: str
     example: str = ""
@@ -252,13 +217,13 @@ class Listed:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._read, handler(source))
 
-    def _read(self, given: Any) -> Any:
-        given = Items() if given is None else given
-        if not isinstance(given, Items):
+    def _read(self, entry: Any) -> Any:
+        entry = ItemList() if entry is None else entry
+        if not isinstance(entry, ItemList):
             raise mistake("list", what=self.what, cure=self.example)
-        if self.flaw is not None and (error := self.flaw(len(given))) is not None:
-            raise mistake(CONSEQUENCE) if given.broken else error
-        return given
+        if self.flaw is not None and (error := self.flaw(len(entry))) is not None:
+            raise mistake(CONSEQUENCE) if entry.broken else error
+        return entry
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), **self.schema}
@@ -270,186 +235,19 @@ class OneOrMore:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._read, handler(source))
 
-    def _read(self, given: Any) -> Any:
-        return given if isinstance(given, Items) else Items([given])
+    def _read(self, entry: Any) -> Any:
+        return entry if isinstance(entry, ItemList) else ItemList([entry])
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        made = handler(schema)
-        return {"anyOf": [made["items"], made]}
+        json_schema = handler(schema)
+        return {"anyOf": [json_schema["items"], json_schema]}
 
 
-def shape(given: Any) -> str:
+def shape(entry: Any) -> str:
     """Which of the shapes of an entry is written, for a Discriminator."""
-    return MAPPING if isinstance(given, Table) else ITEMS if isinstance(given, Items) else VALUE
+    return MAPPING if isinstance(entry, KeyTable) else ITEMS if isinstance(entry, ItemList) else VALUE
 
 
 MAPPING: Final = "<a mapping>"
 ITEMS: Final = "<a list>"
 VALUE: Final = "<a value>"
-
-
-@dataclass(frozen=True, eq=False)
-class Text:
-    """A name or a text exactly as written: 007 and no are names like any other. ``parse`` makes a value of it."""
-
-    what: str
-    cure: str = ""
-    parse: Callable[[Scalar], Any] | None = None
-    schema: Mapping[str, Any] = field(default_factory=lambda: SCALAR)
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.read)
-
-    def read(self, given: Any) -> Any:
-        if not isinstance(given, Scalar):
-            raise mistake("text", what=self.what, cure=self.cure)
-        try:
-            return given if self.parse is None else self.parse(given)
-        except ConfigError as error:
-            message, _, cure = str(error).partition("; ")
-            raise wrong(message, cure) from None
-
-    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return dict(self.schema)
-
-
-class Quantity(Text):
-    """A number with its unit."""
-
-    def read(self, given: Any) -> Any:
-        text = Text(self.what, self.cure).read(given)
-        if text.lstrip().startswith("-"):
-            raise mistake("negative", what=self.what)
-        assert self.parse is not None
-        try:
-            return self.parse(text)
-        except ConfigError as error:
-            raise mistake("quantity", what=self.what, why=str(error)) from None
-
-
-def lasting(least_us: int, message: str, cure: str) -> Callable[[str], int]:
-    """Parses a duration that is at least so long."""
-
-    def parse(text: str) -> int:
-        length = duration_us(text)
-        if length < least_us:
-            raise wrong(message, cure)
-        return length
-
-    return parse
-
-
-class Number(Text):
-    def read(self, given: Any) -> Any:
-        text = Text(self.what, "write a number").read(given)
-        try:
-            return float(text)
-        except ValueError:
-            raise mistake("number", what=self.what, text=str(text)) from None
-
-
-@dataclass(frozen=True, eq=False)
-class Read:
-    """A value that ``read`` makes of an entry."""
-
-    read: Callable[[Any], Any]
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(self.read)
-
-
-def within(what: str, least: float, most: float) -> Read:
-    """A number with bounds."""
-
-    def read(given: Any) -> float:
-        number = float_of(given)
-        if not least <= number <= most:
-            raise mistake("lacking", what=what, why=f"is a number from {least:g} to {most:g}", cure="")
-        return number
-
-    return Read(read)
-
-
-def whole(what: str, least: int, most: int, cure: str = "write a whole number") -> Read:
-    """A whole number with bounds."""
-
-    def read(given: Any) -> int:
-        text = given if isinstance(given, Scalar) else ""
-        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
-            raise mistake("lacking", what=what, why=f"is a whole number from {least:,} to {most:,}", cure=cure)
-        return int(text)
-
-    return Read(read)
-
-
-def numbers(what: str, count: int, cure: str) -> Read:
-    """A list of so many numbers."""
-
-    def read(given: Any) -> tuple[float, ...]:
-        found = tuple(map(float_of, given)) if isinstance(given, Items) else ()
-        if len(found) != count or not all(map(math.isfinite, found)):
-            raise mistake("lacking", what=what, why=f"needs {count} numbers", cure=cure)
-        return found
-
-    return Read(read)
-
-
-def float_of(given: Any) -> float:
-    """Not a number where it is none."""
-    try:
-        return float(given) if isinstance(given, Scalar) else math.nan
-    except ValueError:
-        return math.nan
-
-
-def several(what: str, number: str, most: int, cure: str) -> Read:
-    """A list of texts, or how many there are."""
-
-    def read(given: Any) -> tuple[Scalar, ...] | int:
-        if not isinstance(given, Items):
-            return whole(number, 1, most, cure).read(given)  # type: ignore[no-any-return]
-        flaw = mistake("text", what=what, cure="")
-        together(((at,), flaw) for at, each in enumerate(given) if not isinstance(each, Scalar))
-        return tuple(given)
-
-    return Read(read)
-
-
-def numbered(given: tuple[Scalar, ...] | int, letter: str) -> tuple[str, ...]:
-    """The names, or as many as are wanted."""
-    if isinstance(given, int):
-        return tuple(f"{letter}{rank}" for rank in range(1, given + 1))
-    return tuple(map(str, given))
-
-
-@dataclass(frozen=True, eq=False)
-class OneOf:
-    """One of the choices of a Literal. ``message`` and ``cure`` take the place of the usual sentence, ``hints`` that of
-    its cure for some texts."""
-
-    what: str
-    message: str = ""
-    cure: str = ""
-    hints: Mapping[str, str] = field(default_factory=dict)
-    near: bool = True
-    choices: tuple[str, ...] = ()
-    written: tuple[str | int, ...] = ()
-    """The choices as editors see them, if not as texts."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        choices = self.choices or get_args(_without_none(source)) or get_args(source)
-        return core_schema.no_info_plain_validator_function(
-            lambda given: self._read(given, choices),
-            json_schema_input_schema=core_schema.literal_schema([*(self.written or choices)]),
-        )
-
-    def _read(self, given: Any, choices: tuple[str, ...]) -> str:
-        cure = self.cure or f"write one of {listed(choices)}"
-        text = Text(self.what, cure).read(given)
-        if text in choices:
-            return str(text)
-        near = closest(text, choices) if self.near else None
-        cure = self.hints.get(text) or f"did you mean {near!r}? " * (near is not None) + cure
-        if self.message:
-            raise wrong(self.message.format(text=str(text)), cure)
-        raise mistake("choice", what=self.what, text=str(text), cure=cure)

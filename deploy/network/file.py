@@ -50,7 +50,7 @@ class NetworkFile:
     destinations: tuple[Destination, ...] = ()
     """Where the deliveries of each sink go in a running network, in the order of ``network.sinks``."""
     durability: str = DEFAULT_DURABILITY
-    """What of the inputs of a running node is on disk before anything comes of them: none, async or sync."""
+    """Which inputs of a running node are on disk before the node acts on them: none, async or sync."""
     listen: dict[str, str] = field(default_factory=dict)
     """Where nodes listen, as host:port, by node; the others choose for themselves."""
     replan_us: int | None = None
@@ -127,8 +127,10 @@ def read_network(
     """
     if Path(path).suffix.lower() in LANGUAGES:
         raise ConfigError(f"{path} holds rules; name a network file (.yaml) that lists it under rules:")
-    from headwater.deploy.network.assembly import Reading  # with pydantic, which a command that reads no file can spare
+    from headwater.deploy.network.assembly import (
+        NetworkReading,  # with pydantic, which a command that reads no file can spare
+    )
 
-    reading = Reading(Sheet(Path(path)), functions or Functions(), strategy, duration_us)
+    reading = NetworkReading(Sheet(Path(path)), functions or Functions(), strategy, duration_us)
     reading.given_statistics, reading.counted = statistics, counted
     return reading.network_file()

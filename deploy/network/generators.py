@@ -11,11 +11,13 @@ import yaml
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from headwater.deploy.network.fields import HIDDEN, Flaw, Part, float_of, mapping, mistake, together, wrong
-from headwater.deploy.network.models import SourcePart
+from headwater.deploy.network.fields import HIDDEN, FilePart, mapping
+from headwater.deploy.network.mistakes import Flaw, mistake, together, wrong
+from headwater.deploy.network.parts.sources import SourcePart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import Items, Scalar, Table, is_null
+from headwater.deploy.network.tree import ItemList, KeyTable, Scalar, is_null
+from headwater.deploy.network.values import float_of
 from headwater.node.traces.types import BOOLEANS
 from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
 from headwater.protocol.events import EventType, Value
@@ -57,7 +59,7 @@ def read_values(sheet: Sheet, part: SourcePart, event_type: EventType) -> tuple[
             f"add values: {{{example}}} or declare the attribute as optional with '?'",
         )
         return None
-    whole = tuple(each for each in generators.values() if each is not None)
+    whole = tuple(generator for generator in generators.values() if generator is not None)
     if len(whole) < len(generators):
         return None
     return tuple(generators.get(name) or Cycle((None,)) for name in event_type.attributes)
@@ -76,12 +78,12 @@ class Drawn:
     optional: bool
 
 
-def _constant(given: Any, of: Drawn) -> Generator:
-    return Cycle((_value(given, of),))
+def _constant(entry: Any, of: Drawn) -> Generator:
+    return Cycle((_value(entry, of),))
 
 
-def _uniform(given: Any, of: Drawn) -> Generator:
-    low, high = _pair(given, of, "uniform", "[low, high]")
+def _uniform(entry: Any, of: Drawn) -> Generator:
+    low, high = _pair(entry, of, "uniform", "[low, high]")
     if low > high:
         raise wrong(f"{low:g} is more than {high:g}", "write the smaller number first")
     whole = low == int(low) and high == int(high)
@@ -90,98 +92,98 @@ def _uniform(given: Any, of: Drawn) -> Generator:
     return Uniform(int(low), int(high), True) if whole and of.kind != "float" else Uniform(low, high, False)
 
 
-def _normal(given: Any, of: Drawn) -> Generator:
-    mean, deviation = _pair(given, of, "normal", "[mean, deviation]")
+def _normal(entry: Any, of: Drawn) -> Generator:
+    mean, deviation = _pair(entry, of, "normal", "[mean, deviation]")
     if deviation < 0:
         together([((1,), wrong("a deviation cannot be negative", "write {normal: [mean, deviation]}"))])
     return Normal(mean, deviation, of.kind == "int")
 
 
-def _pair(given: Any, of: Drawn, way: str, names: str) -> tuple[float, ...]:
+def _pair(entry: Any, of: Drawn, way: str, names: str) -> tuple[float, ...]:
     if of.kind not in ("int", "float", "any"):
         raise wrong(f"{of.name} is {with_article(of.kind)}, not a number", "use choice")
-    if not isinstance(given, Items):
+    if not isinstance(entry, ItemList):
         raise mistake("list", what=way, cure=f"write {{{way}: {names}}}")
-    numbers = _all(enumerate(given), _number, of)
+    numbers = _all(enumerate(entry), _number, of)
     if len(numbers) != 2:
         raise wrong(f"{way} takes two numbers, not {len(numbers)}", f"write {{{way}: {names}}}")
     return numbers
 
 
-def _choice(given: Any, of: Drawn) -> Generator:
-    if not isinstance(given, Table):
-        return Choice(_values(given, of, "choice"))
-    names = (None if is_null(key) else name for name, (key, _) in mapping(given, "choice", EXAMPLE).entries.items())
-    keys = _values(Items(names), of, "choice")
-    return Choice(keys, _all(given.items(), _weight, of))
+def _choice(entry: Any, of: Drawn) -> Generator:
+    if not isinstance(entry, KeyTable):
+        return Choice(_values(entry, of, "choice"))
+    names = (None if is_null(key) else name for name, (key, _) in mapping(entry, "choice", EXAMPLE).entries.items())
+    keys = _values(ItemList(names), of, "choice")
+    return Choice(keys, _all(entry.items(), _weight, of))
 
 
-def _sequence(given: Any, of: Drawn) -> Generator:
-    if isinstance(given, Scalar) and of.kind in ("int", "float"):
-        start = _value(given, of)
+def _sequence(entry: Any, of: Drawn) -> Generator:
+    if isinstance(entry, Scalar) and of.kind in ("int", "float"):
+        start = _value(entry, of)
         assert not isinstance(start, str | None)
         return Count(start)
-    return Cycle(_values(given, of, "sequence"))
+    return Cycle(_values(entry, of, "sequence"))
 
 
-def _values(given: Any, of: Drawn, way: str) -> tuple[Value, ...]:
-    if not isinstance(given, Items):
+def _values(entry: Any, of: Drawn, way: str) -> tuple[Value, ...]:
+    if not isinstance(entry, ItemList):
         raise mistake("list", what=way, cure=f"write {{{way}: [a, b, c]}}")
-    if not given:
+    if not entry:
         raise wrong(f"{way} needs at least one value", f"write {{{way}: [a, b, c]}}")
-    return _all(enumerate(given), _value, of)
+    return _all(enumerate(entry), _value, of)
 
 
-def _all(given: Iterable[tuple[int | str, Any]], read: Callable[[Any, Drawn], T], of: Drawn) -> tuple[T, ...]:
+def _all(entries: Iterable[tuple[int | str, Any]], read: Callable[[Any, Drawn], T], of: Drawn) -> tuple[T, ...]:
     """What is read of all of them, or everything that is wrong with them."""
     values: list[T] = []
     flaws: list[Flaw] = []
-    for at, each in given:
+    for at, entry in entries:
         try:
-            values.append(read(each, of))
+            values.append(read(entry, of))
         except PydanticCustomError as error:
             flaws.append(((at,), error))
     together(flaws)
     return tuple(values)
 
 
-def _number(given: Any, of: Drawn) -> float:
-    number = float_of(given)
+def _number(entry: Any, of: Drawn) -> float:
+    number = float_of(entry)
     if not math.isfinite(number):
         raise wrong(f"{of.name}: this is not a number", "write a number such as 20 or 0.5")
     return number
 
 
-def _weight(given: Any, of: Drawn) -> float:
-    weight = _number(given, of)
+def _weight(entry: Any, of: Drawn) -> float:
+    weight = _number(entry, of)
     if weight <= 0:
         raise wrong("a weight is more than nothing", "leave the value out instead")
     return weight
 
 
-def _value(given: Any, of: Drawn) -> Value:
+def _value(entry: Any, of: Drawn) -> Value:
     """A scalar as the kind of the attribute has it; a string is taken as written, also 007 or no."""
-    if given is None and of.optional:
+    if entry is None and of.optional:
         return None
-    if not isinstance(given, Scalar):
+    if not isinstance(entry, Scalar):
         raise wrong(f"{of.name} must be a single value", EXAMPLE)
     try:
         match of.kind:
             case "string":
-                return str(given)
+                return str(entry)
             case "bool":
-                return BOOLEANS[given]
+                return BOOLEANS[entry]
             case "int":
-                return int(given)
+                return int(entry)
             case "float":
-                number = float(given)
+                number = float(entry)
                 if not math.isfinite(number):
                     raise ValueError
                 return number
             case _:
-                return _plain(given)
+                return _plain(entry)
     except (ValueError, KeyError):
-        raise wrong(f"{of.name} is {with_article(of.kind)}, but {str(given)!r} is not", node=given.node) from None
+        raise wrong(f"{of.name} is {with_article(of.kind)}, but {str(entry)!r} is not", node=entry.node) from None
 
 
 def _plain(text: Scalar) -> Value:
@@ -198,26 +200,26 @@ def _plain(text: Scalar) -> Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class DrawingWay:
     """A way to draw values; what it makes of an entry depends on the attribute."""
 
     make: Callable[[Any, Drawn], Generator]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.with_info_plain_validator_function(lambda given, info: self.make(given, info.context))
+        return core_schema.with_info_plain_validator_function(lambda entry, info: self.make(entry, info.context))
 
 
-class GeneratorPart(Part):
+class GeneratorPart(FilePart):
     """What the values of an attribute are drawn from."""
 
     WHAT: ClassVar = "the values of <0>"
     SHORT: ClassVar = HIDDEN
 
-    constant: Annotated[Any, Way(_constant)] = Field(None, alias=HIDDEN)
-    uniform: Annotated[Any, Way(_uniform)] = None
-    normal: Annotated[Any, Way(_normal)] = None
-    choice: Annotated[Any, Way(_choice)] = None
-    sequence: Annotated[Any, Way(_sequence)] = None
+    constant: Annotated[Any, DrawingWay(_constant)] = Field(None, alias=HIDDEN)
+    uniform: Annotated[Any, DrawingWay(_uniform)] = None
+    normal: Annotated[Any, DrawingWay(_normal)] = None
+    choice: Annotated[Any, DrawingWay(_choice)] = None
+    sequence: Annotated[Any, DrawingWay(_sequence)] = None
 
     def _ways(self) -> list[Generator]:
         ways = (self.constant, self.uniform, self.normal, self.choice, self.sequence)

@@ -7,8 +7,8 @@ from typing import Final
 import yaml
 
 from headwater.deploy.network.brokers import Brokers
-from headwater.deploy.network.fields import Names
-from headwater.deploy.network.models import TIME_OF_MESSAGE, SourcePart
+from headwater.deploy.network.fields import NamedEntries
+from headwater.deploy.network.parts.sources import TIME_OF_MESSAGE, SourcePart
 from headwater.deploy.network.sheet import Sheet
 from headwater.protocol.edge import Mapped, MqttFeed, When
 from headwater.protocol.events import EventType
@@ -46,8 +46,8 @@ def mqtt_feed(sheet: Sheet, part: SourcePart, event_type: EventType | None, brok
     return feed
 
 
-def _text(given: str | None) -> str | None:
-    return None if given is None else str(given)
+def _text(scalar: str | None) -> str | None:
+    return None if scalar is None else str(scalar)
 
 
 def _mapped(part: SourcePart) -> tuple[Mapped, ...] | None:
@@ -56,19 +56,19 @@ def _mapped(part: SourcePart) -> tuple[Mapped, ...] | None:
     return tuple(
         Mapped(
             str(name),
-            _text(each.short or each.field),
-            _text(each.constant),
-            _text(each.unit),
-            _text(each.to),
-            each.scale,
-            each.offset,
+            _text(mapped.short or mapped.field),
+            _text(mapped.constant),
+            _text(mapped.unit),
+            _text(mapped.to),
+            mapped.scale,
+            mapped.offset,
         )
-        for name, each in part.map.items()
+        for name, mapped in part.map.items()
     )
 
 
 def _when(part: SourcePart) -> tuple[When, ...]:
-    if isinstance(part.when, Names):
+    if isinstance(part.when, NamedEntries):
         return tuple(When(str(name), str(text)) for name, text in part.when.items())
     return tuple(When(str(text)) for text in part.when or ())
 

@@ -12,17 +12,17 @@ from headwater.protocol.edge import RateFeed
 from headwater.protocol.pattern import types_of
 
 
-def network_problem(given: NetworkFile, sample: Statistics | None = None) -> Problem:
+def network_problem(file: NetworkFile, sample: Statistics | None = None) -> Problem:
     """The problem of placing the rules; ProblemError says which rate is missing or which rule cannot be planned."""
-    network = given.network
+    network = file.network
     read = {type for rule in network.rules for type in types_of(rule.pattern)}
     if not network.rules:
-        raise ProblemError(f"{given.path} has no rules; there is nothing to plan")
-    statistics = statistics_of(given, sample)
+        raise ProblemError(f"{file.path} has no rules; there is nothing to plan")
+    statistics = statistics_of(file, sample)
     for source in network.sources:
         if source.type in read and source.node not in statistics.rates.get(source.type, {}):
             raise ProblemError(
-                f"{given.path}: nothing says how often {source.type} occurs at {source.node}; "
+                f"{file.path}: nothing says how often {source.type} occurs at {source.node}; "
                 f"write statistics: {{rates: {{{source.type}: {{{source.node}: 2/s}}}}}}, or let --sample count"
             )
     rates = {name: at for name, at in statistics.rates.items() if name in read}
@@ -30,29 +30,29 @@ def network_problem(given: NetworkFile, sample: Statistics | None = None) -> Pro
     number = {name: at for at, name in enumerate(network.nodes)}
     sinks: dict[str, tuple[int, ...]] = {}
     for sink in network.sinks:
-        wanted = sink.subscription.type
-        sinks[wanted] = tuple(sorted({*sinks.get(wanted, ()), number[sink.node]}))
+        name = sink.subscription.type
+        sinks[name] = tuple(sorted({*sinks.get(name, ()), number[sink.node]}))
     problem = problem_from(network.rules, network.nodes, bare, statistics, sinks)
-    return replace(problem, warnings=(*problem.warnings, *_unused_rates(given)))
+    return replace(problem, warnings=(*problem.warnings, *_unused_rates(file)))
 
 
-def _unused_rates(given: NetworkFile) -> Iterator[str]:
+def _unused_rates(file: NetworkFile) -> Iterator[str]:
     """A sentence for every rate in the statistics that belongs to no source."""
-    at = {(source.type, source.node) for source in given.network.sources}
-    for name, rates in given.statistics.rates.items():
+    at = {(source.type, source.node) for source in file.network.sources}
+    for name, rates in file.statistics.rates.items():
         for node in rates:
             if (name, node) not in at and (node or all(name != type for type, _ in at)):
                 where = f" at {node}" if node else ""
                 yield f"the rate of {name}{where} is not used: {name} has no source{where}; add one, or take it out"
 
 
-def statistics_of(given: NetworkFile, sample: Statistics | None = None) -> Statistics:
+def statistics_of(file: NetworkFile, sample: Statistics | None = None) -> Statistics:
     """What the file tells planners: its section of statistics, and the rates of sources that have one. ``sample`` tells
     the rest."""
     counted = sample or Statistics({})
     rates: dict[str, dict[str, float]] = {}
-    for source, simulated, live in zip(given.network.sources, given.feeds, given.running(), strict=True):
-        stated = given.statistics.rates.get(source.type, {})
+    for source, simulated, live in zip(file.network.sources, file.feeds, file.running(), strict=True):
+        stated = file.statistics.rates.get(source.type, {})
         rate = stated.get(source.node, stated.get(""))
         if rate is None:
             rate = next((feed.per_s for feed in (live, simulated) if isinstance(feed, RateFeed)), None)
@@ -61,9 +61,9 @@ def statistics_of(given: NetworkFile, sample: Statistics | None = None) -> Stati
         if rate is not None:
             at = rates.setdefault(source.type, {})
             at[source.node] = at.get(source.node, 0.0) + rate
-    written = given.statistics.selectivities
+    written = file.statistics.selectivities
     rules = {*written, *counted.selectivities}
     shares = {rule: {**counted.selectivities.get(rule, {}), **written.get(rule, {})} for rule in rules}
     return Statistics(
-        rates, shares, given.statistics.latency, given.statistics.pull, projections=given.statistics.projections
+        rates, shares, file.statistics.latency, file.statistics.pull, projections=file.statistics.projections
     )

@@ -10,11 +10,12 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from headwater.deploy.network.fields import SENTENCES, Part
+from headwater.deploy.network.fields import FilePart
+from headwater.deploy.network.mistakes import SENTENCES
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import ODD, place_of, steps_of, tree_of, without
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=FilePart)
 
 
 def read_part(
@@ -30,15 +31,15 @@ def read_part(
         try:
             return model.model_validate(tree, context=of)
         except ValidationError as error:
-            places = [(steps_of(tree, each["loc"]), each) for each in error.errors(include_url=False)]
-        for steps, each in places:
+            places = [(steps_of(tree, details["loc"]), details) for details in error.errors(include_url=False)]
+        for steps, details in places:
             key, value = place_of(tree, steps) if steps else (node, node)
-            _note(sheet, each, [*path, *(step for step in steps if isinstance(step, str))], key, value)
+            _note(sheet, details, [*path, *(step for step in steps if isinstance(step, str))], key, value)
         if of is not None:
             return None
         # From the end of a list, so that the places of its other items stay as they are.
         for steps in _outermost(
-            [*steps, ODD] if each["type"] in ("doubled", "key") else steps for steps, each in places
+            [*steps, ODD] if details["type"] in ("doubled", "key") else steps for steps, details in places
         ):
             if not steps:
                 return None
@@ -57,15 +58,15 @@ def _note(sheet: Sheet, error: ErrorDetails, path: list[str], key: yaml.Node, va
     sheet.error(about.get("node") or (key if about.get("at_key") else value), message, cure)
 
 
-def _filled(given: str, path: list[str]) -> str:
+def _filled(sentence: str, path: list[str]) -> str:
     """A sentence with the keys of the entry that it is about."""
-    return re.sub(r"<([0-9])>", lambda found: path[-1 - int(found[1])], given)
+    return re.sub(r"<([0-9])>", lambda placeholder: path[-1 - int(placeholder[1])], sentence)
 
 
 def _outermost(places: Iterable[list[int | str]]) -> list[list[int | str]]:
     """The places that are in no other one, the last of a list first."""
-    found: list[list[int | str]] = []
+    outermost: list[list[int | str]] = []
     for steps in sorted(places, key=len):
-        if not any(steps[: len(other)] == other for other in found):
-            found.append(steps)
-    return sorted(found, key=lambda steps: [step if isinstance(step, int) else 0 for step in steps], reverse=True)
+        if not any(steps[: len(other)] == other for other in outermost):
+            outermost.append(steps)
+    return sorted(outermost, key=lambda steps: [step if isinstance(step, int) else 0 for step in steps], reverse=True)

@@ -29,46 +29,46 @@ class RuleText:
 
 def rule_texts(entries: Iterable[RuleEntry]) -> list[RuleText]:
     """All texts that can be read at all."""
-    found = []
+    texts = []
     for entry in entries:
         text = decode(entry.source)
         if isinstance(text, Text):
             try:
-                found.append(RuleText(entry, text, list(parse_text(text, entry.source.language))))
+                texts.append(RuleText(entry, text, list(parse_text(text, entry.source.language))))
             except SyntaxMistake:
                 continue
-    return found
+    return texts
 
 
 def places_of_rules(texts: Iterable[RuleText]) -> dict[str, yaml.Node]:
     """Where the network file names each rule; a SASE rule that has no name of its own is not found."""
     places: dict[str, yaml.Node] = {}
-    for each in texts:
-        for item in each.items:
+    for rule_text in texts:
+        for item in rule_text.items:
             name = item.name if not isinstance(item, s.TypeDeclaration) else None
             if name is None and isinstance(item, s.TeslaRule):
                 name = item.emits
             if name is not None:
-                places.setdefault(name.text, each.entry.place)
+                places.setdefault(name.text, rule_text.entry.place)
     return places
 
 
 def unserved(texts: Iterable[RuleText], functions: Functions) -> Iterator[tuple[RuleEntry, Diagnostic]]:
     """Lookups and calls of registered functions: one engine serves them, the nodes of a network do not."""
-    for each in texts:
-        for item in _inside(each.items):
+    for rule_text in texts:
+        for item in _inside(rule_text.items):
             if isinstance(item, s.RemoteLookup):
                 table = item.table.text if item.table is not None else "remote"
                 yield (
-                    each.entry,
-                    each.text.diagnostic(
+                    rule_text.entry,
+                    rule_text.text.diagnostic(
                         item.at,
                         "networks do not serve remote tables yet",
                         f"leave this rule out, or evaluate it with headwater run --remote {table}=FILE",
                     ),
                 )
             elif _is_call(item) and is_registered(item.base.text, functions):
-                yield each.entry, each.text.diagnostic(item.at, *no_such_function(item.base.text))
+                yield rule_text.entry, rule_text.text.diagnostic(item.at, *no_such_function(item.base.text))
 
 
 def _is_call(item: object) -> TypeGuard[s.Called | s.Bracketed]:

@@ -35,23 +35,23 @@ EVENTS_MAX = 50_000  # of a sample; more would take longer and hardly tell more
 DRAWS = 2_000  # of events for one selectivity: an error of about one percent
 
 
-def sampled(given: NetworkFile, seed: int = 1, events_max: int = EVENTS_MAX) -> Statistics:
+def sampled(file: NetworkFile, seed: int = 1, events_max: int = EVENTS_MAX) -> Statistics:
     """What a sample of the network's own events says. ConfigError if it has none that can be read here."""
-    found = [(source, event) for _, source, event in islice(births(given, seed=seed), events_max)]
-    if not found:
-        raise ConfigError(f"{given.path} has no events to take a sample of; write statistics: into it")
-    span_s = max(1e-6, (max(event.ts for _, event in found) - min(event.ts for _, event in found)) / 1e6)
+    sample = [(source, event) for _, source, event in islice(births(file, seed=seed), events_max)]
+    if not sample:
+        raise ConfigError(f"{file.path} has no events to take a sample of; write statistics: into it")
+    span_s = max(1e-6, (max(event.ts for _, event in sample) - min(event.ts for _, event in sample)) / 1e6)
     rates: dict[str, dict[str, float]] = {}
     by_type: dict[str, list[Event]] = {}
-    for number, event in found:
-        source = given.network.sources[number]
+    for number, event in sample:
+        source = file.network.sources[number]
         at = rates.setdefault(source.type, {})
         at[source.node] = at.get(source.node, 0.0) + 1 / span_s
         by_type.setdefault(source.type, []).append(event)
     for events in by_type.values():
         events.sort()
     chance = random.Random(seed)
-    return Statistics(rates, {rule.name: _selectivities(rule, by_type, chance) for rule in given.network.rules})
+    return Statistics(rates, {rule.name: _selectivities(rule, by_type, chance) for rule in file.network.rules})
 
 
 def _selectivities(rule: Rule, by_type: dict[str, list[Event]], chance: random.Random) -> dict[frozenset[str], float]:
@@ -60,24 +60,24 @@ def _selectivities(rule: Rule, by_type: dict[str, list[Event]], chance: random.R
         return {}  # it reads what other rules find, or what did not occur: nothing is known
     positive = frozenset(leaf.role for leaf in positive_leaves(rule.pattern.root))
     agreement: list[Expression] = [
-        each for each in rule.pattern.where if isinstance(each, Same) and _can_be_judged(each)
+        condition for condition in rule.pattern.where if isinstance(condition, Same) and _can_be_judged(condition)
     ]
     conditions: dict[frozenset[str], list[Expression]] = {}
-    for each in rule.pattern.where:
-        roles = frozenset(roles_of(each))
-        if roles and not isinstance(each, Same) and _can_be_judged(each):
-            conditions.setdefault(roles, []).append(each)
+    for condition in rule.pattern.where:
+        roles = frozenset(roles_of(condition))
+        if roles and not isinstance(condition, Same) and _can_be_judged(condition):
+            conditions.setdefault(roles, []).append(condition)
     # What planners are told for some roles is the share that meets everything which is asked of these together.
     for roles in conditions:
         if len(roles) > 1:
             conditions[roles] += agreement
     if agreement and len(positive) > 1 and (len(positive) > 2 or positive not in conditions):
         conditions[positive] = agreement
-    found: dict[frozenset[str], float] = {}
-    for roles, asked in conditions.items():
+    shares: dict[frozenset[str], float] = {}
+    for roles, expressions in conditions.items():
         events = {role: by_type[types[role]] for role in sorted(roles)}
-        found[roles] = _share(rule, events, asked, chance, two=asked is agreement)
-    return found
+        shares[roles] = _share(rule, events, expressions, chance, two=expressions is agreement)
+    return shares
 
 
 def _can_be_judged(condition: Expression) -> bool:
@@ -102,23 +102,23 @@ def _share(
         if two:
             rows = dict(chance.sample(sorted(rows.items()), min(2, len(rows))))
         drawn += 1
-        passed += all(_is_met(each, rows) for each in conditions)
+        passed += all(_is_met(condition, rows) for condition in conditions)
     return max(passed, 0.5) / max(drawn, 1)  # what was never seen may still occur
 
 
 def _draw(events: dict[str, list[Event]], reach_us: int | None, chance: random.Random) -> dict[str, Event] | None:
     first: Event | None = None
     rows: dict[str, Event] = {}
-    for role, known in events.items():
+    for role, candidates in events.items():
         if first is None or reach_us is None:
-            rows[role] = chance.choice(known)
+            rows[role] = chance.choice(candidates)
             first = rows[role]
             continue
-        low = bisect_left(known, (first.ts - reach_us,))
-        high = bisect_right(known, (first.ts + reach_us + 1,))
+        low = bisect_left(candidates, (first.ts - reach_us,))
+        high = bisect_right(candidates, (first.ts + reach_us + 1,))
         if low >= high:
             return None
-        rows[role] = known[chance.randrange(low, high)]
+        rows[role] = candidates[chance.randrange(low, high)]
     return rows
 
 

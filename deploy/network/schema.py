@@ -17,7 +17,7 @@ def kept_schema() -> str:
 
 def made_schema() -> str:
     """The schema as the models have it now."""
-    from headwater.deploy.network.models import NetworkPart
+    from headwater.deploy.network.parts.network import NetworkPart
 
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -34,11 +34,13 @@ def made_schema() -> str:
 def _tidied(part: Any) -> Any:
     """Without what only repeats names of classes and fields, and without defaults that say nothing."""
     if isinstance(part, list):
-        return [_tidied(each) for each in part]
+        return [_tidied(item) for item in part]
     if not isinstance(part, dict):
         return part
     return {
-        key: {name: _tidied(each) for name, each in value.items()} if key in ("properties", "$defs") else _tidied(value)
+        key: {name: _tidied(subschema) for name, subschema in value.items()}
+        if key in ("properties", "$defs")
+        else _tidied(value)
         for key, value in part.items()
         if key != "title" and not (key == "default" and value in (None, [], ()))
     }

@@ -12,8 +12,11 @@ import yaml
 
 from headwater.deploy.network.brokers import Brokers
 from headwater.deploy.network.ends import destination_of, feeds_of
-from headwater.deploy.network.fields import Names
-from headwater.deploy.network.models import KINDS, NODES_EXAMPLE, NetworkPart, NodePart, SinkPart, SourcePart
+from headwater.deploy.network.fields import NamedEntries
+from headwater.deploy.network.parts.network import NetworkPart
+from headwater.deploy.network.parts.sinks import SinkPart
+from headwater.deploy.network.parts.sources import SourcePart
+from headwater.deploy.network.parts.topology import KINDS, NODES_EXAMPLE, NodePart
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import Scalar, is_null
 from headwater.deploy.network.units import host_and_port
@@ -62,7 +65,7 @@ class RuleEntry:
     inline: bool
 
 
-def event_types(sheet: Sheet, events: Names[Names[Scalar]] | None) -> dict[str, EventType]:
+def event_types(sheet: Sheet, events: NamedEntries[NamedEntries[Scalar]] | None) -> dict[str, EventType]:
     types: dict[str, EventType] = {}
     for name, declared in written(events).items():
         if not _NAME.fullmatch(name):
@@ -86,7 +89,7 @@ def event_types(sheet: Sheet, events: Names[Names[Scalar]] | None) -> dict[str, 
     return types
 
 
-def written(names: Names[T] | None) -> dict[Scalar, T | None]:
+def written(names: NamedEntries[T] | None) -> dict[Scalar, T | None]:
     """All entries of a mapping, those that were left out for a mistake too: what names them finds them."""
     entries = [] if names is None else [key for key in names.table.entries if isinstance(key, Scalar)]
     return {key: names.get(key) for key in entries} if names is not None else {}
@@ -94,39 +97,41 @@ def written(names: Names[T] | None) -> dict[Scalar, T | None]:
 
 def nodes_of(sheet: Sheet, network: NetworkPart) -> tuple[dict[str, yaml.Node], dict[str, str]]:
     """The nodes in the order of the file, each with its place; and where those listen that say so."""
-    found: dict[str, yaml.Node] = {}
+    places: dict[str, yaml.Node] = {}
     listen: dict[str, str] = {}
-    given = written(network.nodes) if isinstance(network.nodes, Names) else dict.fromkeys(network.nodes or ())
-    items = network.nodes if isinstance(network.nodes, tuple) else given
+    options_of = (
+        written(network.nodes) if isinstance(network.nodes, NamedEntries) else dict.fromkeys(network.nodes or ())
+    )
+    items = network.nodes if isinstance(network.nodes, tuple) else options_of
     for name in items:
         if not name.strip():
             sheet.error(name.node, "a node needs a name")
         elif name.startswith("@"):
             cure = "names with @ are those of coordinators and clients"
             sheet.error(name.node, f"a node cannot be called {str(name)!r}", cure)
-        if name in found:
+        if name in places:
             sheet.error(name.node, f"there is already a node {str(name)!r}", "leave one out")
-        found.setdefault(str(name), name.node)
-        options = given[name]
+        places.setdefault(str(name), name.node)
+        options = options_of[name]
         if options is not None and options.listen is not None:
             _listens(sheet, options, str(name), listen)
-    if not found and "nodes" not in network.broken:
+    if not places and "nodes" not in network.broken:
         if network.has("nodes") and not is_null(network.at("nodes")):
             sheet.error(network.at("nodes"), "a network needs at least one node", NODES_EXAMPLE)
         else:
             place = network.at("nodes") if network.has("nodes") else network.place
             sheet.error(place, "there are no nodes", NODES_EXAMPLE)
-    return found, listen
+    return places, listen
 
 
 def _listens(sheet: Sheet, node: NodePart, name: str, listen: dict[str, str]) -> None:
     """Where a node listens, into ``listen``."""
     address = str(node.listen)
-    taken = next((other for other, text in listen.items() if text == address), None)
+    occupant = next((other for other, text in listen.items() if text == address), None)
     if host_and_port(address) is None:
         sheet.error(node.at("listen"), f"{address!r} is not a host and a port", "write listen: 127.0.0.1:7001")
-    elif taken is not None:
-        sheet.error(node.at("listen"), f"{taken} listens at {address}, too", "give each node a port of its own")
+    elif occupant is not None:
+        sheet.error(node.at("listen"), f"{occupant} listens at {address}, too", "give each node a port of its own")
     else:
         listen[name] = address
 
@@ -142,47 +147,47 @@ def known_node(sheet: Sheet, name: Scalar, nodes: Mapping[str, yaml.Node]) -> st
 def links_of(sheet: Sheet, network: NetworkPart, nodes: Mapping[str, yaml.Node]) -> tuple[list[Link], bool]:
     """The links, and whether all of them could be read, so that it makes sense to ask what they connect."""
     links: list[Link] = []
-    seen: dict[frozenset[str], int] = {}
+    linked_lines: dict[frozenset[str], int] = {}
     # A link that is left out for a mistake may be what connects the network.
     whole = "links" not in network.broken or len(network.links) == len(network.at("links").value)
     for part in network.links:
-        one, other = (known_node(sheet, end, nodes) for end in part.between)
-        if one is None or other is None:
+        first, other = (known_node(sheet, end, nodes) for end in part.between)
+        if first is None or other is None:
             whole = False
             continue
-        pair = frozenset((one, other))
+        pair = frozenset((first, other))
         if len(pair) == 1:
-            sheet.error(part.place, f"this links {one} to itself", "name two different nodes")
-        elif pair in seen:
-            cure = f"see line {seen[pair]}; one link serves both ways"
-            sheet.error(part.place, f"{one} and {other} are linked already", cure)
+            sheet.error(part.place, f"this links {first} to itself", "name two different nodes")
+        elif pair in linked_lines:
+            cure = f"see line {linked_lines[pair]}; one link serves both ways"
+            sheet.error(part.place, f"{first} and {other} are linked already", cure)
         else:
-            seen[pair] = part.place.start_mark.line + 1
-            links.append(Link(one, other, part.delay, part.bandwidth, part.jitter, part.loss))
+            linked_lines[pair] = part.place.start_mark.line + 1
+            links.append(Link(first, other, part.delay, part.bandwidth, part.jitter, part.loss))
     return links, whole
 
 
 def rules_of(sheet: Sheet, network: NetworkPart) -> list[RuleEntry] | None:
     """The texts of the rules; None if one of them cannot be had at all."""
-    found: list[RuleEntry] = []
+    entries: list[RuleEntry] = []
     whole = "rules" not in network.broken
-    for given in network.rules:
-        text = given.strip()
+    for scalar in network.rules:
+        text = scalar.strip()
         if text.lower().endswith((".tesla", ".sase")) and "\n" not in text:
             path = sheet.path.parent / text
             if path.is_file():
-                found.append(RuleEntry(given.node, RuleSource.from_path(path), inline=False))
+                entries.append(RuleEntry(scalar.node, RuleSource.from_path(path), inline=False))
             else:
-                sheet.error(given.node, f"there is no rule file {path}", "names are relative to the network file")
+                sheet.error(scalar.node, f"there is no rule file {path}", "names are relative to the network file")
                 whole = False
         elif _FILE_NAME.fullmatch(text):
             message = f"{text!r} is neither a rule nor a rule file"
-            sheet.error(given.node, message, "rule files end in .tesla or .sase")
+            sheet.error(scalar.node, message, "rule files end in .tesla or .sase")
             whole = False
         else:
-            name = f"{sheet.shown}#{len(found) + 1}"
-            found.append(RuleEntry(given.node, RuleSource(str(given), name, language_of(given)), inline=True))
-    return found if whole else None
+            name = f"{sheet.shown}#{len(entries) + 1}"
+            entries.append(RuleEntry(scalar.node, RuleSource(str(scalar), name, language_of(scalar)), inline=True))
+    return entries if whole else None
 
 
 def sources_of(
@@ -197,48 +202,48 @@ def sources_of(
 
     ``composites`` is None where the rules are broken, so that not every type can be known.
     """
-    found = []
+    entries = []
     for part in parts:
         for key, names in (("node", part.node), ("type", part.type)):
             if not names and key not in part.broken:
                 sheet.error(part.at(key), f"this source names no {key}", SourcePart.EXAMPLE)
         places = [known_node(sheet, name, nodes) for name in part.node]
         kinds = []
-        for given in part.type:
-            name = _source_type(sheet, given, types, composites)
-            kinds.append((given.node, name, feeds_of(sheet, part, types.get(name or ""), brokers)))
+        for scalar in part.type:
+            name = _source_type(sheet, scalar, types, composites)
+            kinds.append((scalar.node, name, feeds_of(sheet, part, types.get(name or ""), brokers)))
         for place, (type_place, name, feeds) in product(places, kinds):
             if place is not None and name is not None:
-                found.append(SourceEntry(part.place, type_place, Source(place, name, part.lateness), *feeds))
-    return found
+                entries.append(SourceEntry(part.place, type_place, Source(place, name, part.lateness), *feeds))
+    return entries
 
 
 def _source_type(
-    sheet: Sheet, given: Scalar, types: Mapping[str, EventType], composites: Mapping[str, EventType] | None
+    sheet: Sheet, scalar: Scalar, types: Mapping[str, EventType], composites: Mapping[str, EventType] | None
 ) -> str | None:
     """The name of a type that a source can have; None where it cannot, which is then said."""
-    name = str(given)
+    name = str(scalar)
     if composites is None:
         return name
     if name in composites:
-        sheet.error(given.node, f"{name} is what a rule makes of other events", "no source can have it")
+        sheet.error(scalar.node, f"{name} is what a rule makes of other events", "no source can have it")
         return None
     if name not in types:
         cure = suggestion(name, types, "declared") or ""
         cure = cure if cure.startswith("did") else f"declare it under events: {name}: {{attribute: kind}}"
-        sheet.error(given.node, f"event type {name!r} is not declared", cure)
+        sheet.error(scalar.node, f"event type {name!r} is not declared", cure)
     return name
 
 
 def sinks_of(
     sheet: Sheet, parts: tuple[SinkPart, ...], nodes: Mapping[str, yaml.Node], brokers: Brokers
 ) -> list[SinkEntry]:
-    found: list[SinkEntry] = []
+    entries: list[SinkEntry] = []
     for part in parts:
         place = known_node(sheet, part.node, nodes)
         to = part.at("to") if part.has("to") else None
         destination = destination_of(sheet, part, brokers)
         for text in part.subscribe:
-            placed = None if destination is None else named(destination, len(found))
-            found.append(SinkEntry(place or "", text.node, to, placed))
-    return found
+            placed = None if destination is None else named(destination, len(entries))
+            entries.append(SinkEntry(place or "", text.node, to, placed))
+    return entries

@@ -21,7 +21,7 @@ class NetworkFileError(ConfigError):
     def __init__(self, diagnostics: list[Diagnostic], warnings: list[Diagnostic]) -> None:
         self.diagnostics = diagnostics
         self.warnings = warnings
-        super().__init__("\n".join(str(each) for each in [*diagnostics, *warnings]))
+        super().__init__("\n".join(str(diagnostic) for diagnostic in [*diagnostics, *warnings]))
 
 
 class Sheet:
@@ -75,20 +75,20 @@ class Sheet:
         code: str = "",
     ) -> None:
         at = node if isinstance(node, int) else node.start_mark.index
-        made = self.source.diagnostic(at, message, cure, code)
-        to.append(((made.line, made.column), made))
+        diagnostic = self.source.diagnostic(at, message, cure, code)
+        to.append(((diagnostic.line, diagnostic.column), diagnostic))
 
-    def adopt(self, made: Diagnostic, *, warning: bool = False) -> None:
+    def adopt(self, diagnostic: Diagnostic, *, warning: bool = False) -> None:
         """A mistake, or a warning, that already has its place, in this file or in one that it names."""
         to = self.warned if warning else self.errors
-        place = (made.line, made.column) if made.file == self.shown else (1 << 30, len(to))
-        to.append((place, made))
+        place = (diagnostic.line, diagnostic.column) if diagnostic.file == self.shown else (1 << 30, len(to))
+        to.append((place, diagnostic))
 
-    def relocated(self, made: Diagnostic, node: yaml.ScalarNode) -> Diagnostic:
+    def relocated(self, diagnostic: Diagnostic, node: yaml.ScalarNode) -> Diagnostic:
         """A mistake in a text that stands in this file, shown where it stands."""
         lines = self.source.text.split("\n")
         first = node.start_mark.line
-        above = made.line if node.style in ("|", ">") else made.line - 1
+        above = diagnostic.line if node.style in ("|", ">") else diagnostic.line - 1
         number = min(first + above, len(lines) - 1)
         start = sum(len(line) + 1 for line in lines[:number])
         if node.style in ("|", ">"):
@@ -98,7 +98,9 @@ class Sheet:
             offset = node.start_mark.column + (node.style is not None)
         else:
             offset = len(lines[number]) - len(lines[number].lstrip(" "))
-        placed = self.source.diagnostic(start + offset + made.column - 1, made.message, made.hint, made.code)
+        placed = self.source.diagnostic(
+            start + offset + diagnostic.column - 1, diagnostic.message, diagnostic.hint, diagnostic.code
+        )
         return replace(placed, line=number + 1)
 
     def finished(self) -> None:
@@ -111,8 +113,8 @@ class Sheet:
 
     @staticmethod
     def _in_order(noted: list[tuple[tuple[int, int], Diagnostic]]) -> list[Diagnostic]:
-        unique = {str(made): (place, made) for place, made in noted}
-        return [made for _, made in sorted(unique.values(), key=lambda pair: pair[0])]
+        unique = {str(diagnostic): (place, diagnostic) for place, diagnostic in noted}
+        return [diagnostic for _, diagnostic in sorted(unique.values(), key=lambda pair: pair[0])]
 
     # The tree
 
@@ -166,17 +168,17 @@ _STAND_IN = "\ue000"
 
 
 def _restore(tree: yaml.Node) -> None:
-    waiting, seen = [tree], {id(tree)}
+    waiting, visited = [tree], {id(tree)}
     while waiting:
         node = waiting.pop()
         if isinstance(node, yaml.ScalarNode):
             node.value = node.value.replace(_STAND_IN, "?")
             continue
-        inside = node.value if isinstance(node, yaml.SequenceNode) else [each for pair in node.value for each in pair]
-        for each in inside:
-            if id(each) not in seen:
-                seen.add(id(each))
-                waiting.append(each)
+        inside = node.value if isinstance(node, yaml.SequenceNode) else [child for pair in node.value for child in pair]
+        for child in inside:
+            if id(child) not in visited:
+                visited.add(id(child))
+                waiting.append(child)
 
 
 def _indent(line: str) -> str:

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
 from headwater.coordinator.inev.model.rules import Measured
-from headwater.deploy.network.fields import Names
-from headwater.deploy.network.models import NetworkPart, ProjectionPart, SharePart, StatisticsFilePart
+from headwater.deploy.network.fields import NamedEntries
+from headwater.deploy.network.parts.network import NetworkPart
+from headwater.deploy.network.parts.statistics import ProjectionPart, SharePart, StatisticsFilePart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import NetworkFileError, Sheet
 from headwater.deploy.network.statistics import GivenStatistics, rule_digest
@@ -45,8 +46,8 @@ def given_statistics(
     try:
         counted = _read_file(chosen, described, sheet)
     except NetworkFileError as error:
-        for made in error.diagnostics:
-            sheet.adopt(made)
+        for diagnostic in error.diagnostics:
+            sheet.adopt(diagnostic)
         return own
     except ConfigError as error:
         if instead is not None or part is None:
@@ -56,17 +57,19 @@ def given_statistics(
     return _merged(counted, own, described, chosen)
 
 
-def _rates(given: Names[float | Names[float]] | None) -> dict[str, dict[str, float]]:
+def _rates(rates: NamedEntries[float | NamedEntries[float]] | None) -> dict[str, dict[str, float]]:
     return {
-        str(type): {str(node): rate for node, rate in each.items()} if isinstance(each, Names) else {"": each}
-        for type, each in (given or {}).items()
+        str(type): {str(node): rate for node, rate in at.items()} if isinstance(at, NamedEntries) else {"": at}
+        for type, at in (rates or {}).items()
     }
 
 
-def _selectivities(given: Names[Names[SharePart]] | None) -> dict[str, dict[frozenset[str], float]]:
+def _selectivities(
+    selectivities: NamedEntries[NamedEntries[SharePart]] | None,
+) -> dict[str, dict[frozenset[str], float]]:
     return {
-        str(rule): {_roles(names): each.share for names, each in shares.items()}
-        for rule, shares in (given or {}).items()
+        str(rule): {_roles(names): part.share for names, part in shares.items()}
+        for rule, shares in (selectivities or {}).items()
     }
 
 
@@ -79,7 +82,7 @@ def _merged(counted: GivenStatistics, own: GivenStatistics, network: Described, 
     for type, at in own.rates.items():
         # What is said of all sources of a type is said of each node, too.
         rates[type] = dict(at) if "" in at else {**rates.get(type, {}), **at}
-    shares = {name: dict(each) for name, each in counted.selectivities.items()}
+    shares = {name: dict(by_roles) for name, by_roles in counted.selectivities.items()}
     for name, written in own.selectivities.items():
         rule = (network.rules or {}).get(name)
         types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)} if rule is not None else {}
@@ -90,7 +93,7 @@ def _merged(counted: GivenStatistics, own: GivenStatistics, network: Described, 
         }
         shares[name] = {**kept, **written}
     # What the network file says of a rule is meant to count, and would not beside counted matches.
-    projections = {name: each for name, each in counted.projections.items() if name not in own.selectivities}
+    projections = {name: measured for name, measured in counted.projections.items() if name not in own.selectivities}
     return replace(own, rates=rates, selectivities=shares, file=file, projections=projections)
 
 
@@ -107,8 +110,8 @@ def _read_file(path: Path, network: Described, into: Sheet) -> GivenStatistics:
     assert part is not None  # no section is required
     _check_names(sheet, part, network)
     sheet.finished()
-    for made in sheet.warnings():
-        into.adopt(made, warning=True)
+    for diagnostic in sheet.warnings():
+        into.adopt(diagnostic, warning=True)
     rules = network.rules
     rates = _rates(part.rates)
     projections = (
@@ -125,11 +128,11 @@ def _read_file(path: Path, network: Described, into: Sheet) -> GivenStatistics:
 
 
 def _check_names(sheet: Sheet, part: StatisticsFilePart, network: Described) -> None:
-    for type, given in (part.rates or {}).items():
+    for type, at in (part.rates or {}).items():
         if type not in network.types:
             sheet.error(type.node, f"the network has no events of type {str(type)!r}", TAKE_OUT)
-        elif isinstance(given, Names):
-            for node in given:
+        elif isinstance(at, NamedEntries):
+            for node in at:
                 if node not in network.nodes:
                     sheet.error(node.node, f"the network has no node {str(node)!r}", TAKE_OUT)
     if network.rules is not None:
@@ -145,29 +148,31 @@ def _check_rules(sheet: Sheet, part: StatisticsFilePart, rules: Mapping[str, Rul
             cure = suggestion(name, list(rules), "rules are")
             cure = f"{cure}; {TAKE_OUT}" if cure else TAKE_OUT
             sheet.error(name.node, f"the network has no rule {str(name)!r}", cure)
-    for name, said in (part.rules or {}).items():
-        if name in rules and said.digest is not None and said.digest != rule_digest(rules[name]):
+    for name, counted in (part.rules or {}).items():
+        if name in rules and counted.digest is not None and counted.digest != rule_digest(rules[name]):
             sheet.warn(name.node, f"the statistics are of another version of rule {name}", "count again")
 
 
 def _measured(
-    rule: Rule, given: Names[ProjectionPart], rates: Mapping[str, Mapping[str, float]]
+    rule: Rule, projections: NamedEntries[ProjectionPart], rates: Mapping[str, Mapping[str, float]]
 ) -> Iterator[tuple[frozenset[str], Measured]]:
     """The matches that were counted. None that were found say too little: they are left to selectivities."""
     types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
-    for names, each in given.items():
+    for names, projection in projections.items():
         roles = _roles(names)
-        singles = {str(role): single.share for role, single in (each.singles or {}).items() if 0 < single.share <= 1}
-        known = roles <= types.keys() and all(types[role] in rates for role in roles)
-        if each.per_s and known and singles.keys() == roles:
+        singles = {
+            str(role): single.share for role, single in (projection.singles or {}).items() if 0 < single.share <= 1
+        }
+        has_rates = roles <= types.keys() and all(types[role] in rates for role in roles)
+        if projection.per_s and has_rates and singles.keys() == roles:
             totals = {types[role]: sum(rates[types[role]].values()) for role in sorted(roles)}
-            yield roles, Measured(each.per_s, singles, totals)
+            yield roles, Measured(projection.per_s, singles, totals)
 
 
-def _check_roles(sheet: Sheet, rule: Rule, given: Names[Any]) -> None:
-    known = {name: None for leaf in leaves(rule.pattern.root) for name in (leaf.role, leaf.type)}
-    for names in given:
-        for name in (each.strip() for each in names.split(",")):
-            if name not in known:
+def _check_roles(sheet: Sheet, rule: Rule, by_roles: NamedEntries[Any]) -> None:
+    roles = {name: None for leaf in leaves(rule.pattern.root) for name in (leaf.role, leaf.type)}
+    for names in by_roles:
+        for name in (part.strip() for part in names.split(",")):
+            if name not in roles:
                 message = f"rule {rule.name} has no role {name!r}"
-                sheet.error(names.node, message, suggestion(name, list(known), "it has"))
+                sheet.error(names.node, message, suggestion(name, list(roles), "it has"))

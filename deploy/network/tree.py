@@ -17,7 +17,7 @@ class Scalar(str):
     node: yaml.ScalarNode
 
 
-class Items(list[Any]):
+class ItemList(list[Any]):
     """A list; ``places`` are those of its items. ``broken``: an item with a mistake was left out."""
 
     def __init__(self, items: Iterable[Any] = (), places: Iterable[yaml.Node] = (), *, broken: bool = False) -> None:
@@ -27,7 +27,7 @@ class Items(list[Any]):
         self.node: yaml.Node = _NOWHERE
 
 
-class Table(dict[str, Any]):
+class KeyTable(dict[str, Any]):
     """A mapping; ``entries`` has the places of keys and values, ``odd`` those of keys that cannot be one. ``broken``:
     the keys of entries with a mistake in them, which were left out, in whole or in part."""
 
@@ -46,13 +46,13 @@ class Table(dict[str, Any]):
 
 def tree_of(node: yaml.Node) -> Any:
     """The values below a node. What stands twice by an alias is one value, and may even hold itself."""
-    made: dict[int, Any] = {}
+    values: dict[int, Any] = {}
 
     def value(node: yaml.Node) -> Any:
-        if id(node) in made:
-            return made[id(node)]
+        if id(node) in values:
+            return values[id(node)]
         if isinstance(node, yaml.MappingNode):
-            table = made[id(node)] = Table()
+            table = values[id(node)] = KeyTable()
             table.node = node
             for key, inside in node.value:
                 if not isinstance(key, yaml.ScalarNode) or str(key.value) in table.entries:
@@ -63,9 +63,9 @@ def tree_of(node: yaml.Node) -> Any:
                 table[name] = value(inside)
             return table
         if isinstance(node, yaml.SequenceNode):
-            items = made[id(node)] = Items(places=node.value)
+            items = values[id(node)] = ItemList(places=node.value)
             items.node = node
-            items.extend(value(each) for each in node.value)
+            items.extend(value(item) for item in node.value)
             return items
         return None if is_null(node) else _scalar(node)
 
@@ -74,9 +74,9 @@ def tree_of(node: yaml.Node) -> Any:
 
 def _scalar(node: yaml.Node) -> Scalar:
     assert isinstance(node, yaml.ScalarNode)
-    made = Scalar(node.value)
-    made.node = node
-    return made
+    scalar = Scalar(node.value)
+    scalar.node = node
+    return scalar
 
 
 def is_null(node: yaml.Node) -> bool:
@@ -88,9 +88,9 @@ def steps_of(tree: Any, loc: Iterable[int | str]) -> list[int | str]:
     that are missing, or the entry that a value is short for."""
     steps: list[int | str] = []
     for step in loc:
-        if isinstance(tree, Table) and step in tree:
+        if isinstance(tree, KeyTable) and step in tree:
             tree = tree[str(step)]
-        elif isinstance(tree, Items) and isinstance(step, int) and step < len(tree):
+        elif isinstance(tree, ItemList) and isinstance(step, int) and step < len(tree):
             tree = tree[step]
         else:
             continue
@@ -101,7 +101,7 @@ def steps_of(tree: Any, loc: Iterable[int | str]) -> list[int | str]:
 def place_of(tree: Any, steps: Iterable[int | str]) -> tuple[yaml.Node, yaml.Node]:
     """Where an entry stands: its key, which for an item of a list is the item, and its value."""
     for step in steps:
-        place = tree.entries[str(step)] if isinstance(tree, Table) else (tree.places[step],) * 2
+        place = tree.entries[str(step)] if isinstance(tree, KeyTable) else (tree.places[step],) * 2
         tree = tree[step]
     return place
 
@@ -111,17 +111,17 @@ ODD: Final = -1
 
 def without(tree: Any, steps: list[int | str]) -> Any:
     """The tree without an entry, or, where the last step is ODD, without the odd keys of a mapping."""
-    if isinstance(tree, Items):
+    if isinstance(tree, ItemList):
         (step, *rest) = steps
         assert isinstance(step, int)
-        kept = [each for at, each in enumerate(tree) if at != step or rest]
-        places = [each for at, each in enumerate(tree.places) if at != step or rest]
+        kept = [item for at, item in enumerate(tree) if at != step or rest]
+        places = [place for at, place in enumerate(tree.places) if at != step or rest]
         if rest:
             kept[step] = without(tree[step], rest)
-        items = Items(kept, places, broken=True)
+        items = ItemList(kept, places, broken=True)
         items.node = tree.node
         return items
-    table = Table(tree, tree.entries, tree.broken)
+    table = KeyTable(tree, tree.entries, tree.broken)
     table.node, table.odd = tree.node, tree.odd if steps != [ODD] else []
     if steps == [ODD]:
         table.broken |= {""}

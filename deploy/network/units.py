@@ -43,31 +43,31 @@ UNIT_WORDS: Final = {
 
 def delimiter_of(text: str) -> str:
     """The character between the cells of CSV; ``tab`` for the one that cannot be seen."""
-    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
-    if len(found) != 1 or found in '"\r\n':
+    delimiter = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(f"{text!r} cannot stand between cells; write one character, or tab")
-    return found
+    return delimiter
 
 
 def duration_us(text: str) -> int:
     """``5s``, ``1.5 min``, ``200ms`` as microseconds; ``0`` needs no unit."""
-    found = _DURATION.fullmatch(text)
-    unit = found[2].lower() if found else ""
-    if found is None or (unit not in MICROSECONDS and not (unit == "" and float(found[1]) == 0)):
+    match = _DURATION.fullmatch(text)
+    unit = match[2].lower() if match else ""
+    if match is None or (unit not in MICROSECONDS and not (unit == "" and float(match[1]) == 0)):
         raise ConfigError(f"{text!r} is not a duration; write a number and a unit: us, ms, s, min, h or d (as in 5s)")
-    found_us = float(found[1]) * MICROSECONDS.get(unit, 1)
-    if found_us > DURATION_MOST_US:
+    length_us = float(match[1]) * MICROSECONDS.get(unit, 1)
+    if length_us > DURATION_MOST_US:
         raise ConfigError(f"{text!r} is longer than a thousand years; look at its unit")
-    return round(found_us)
+    return round(length_us)
 
 
 def bandwidth_bps(text: str) -> int:
     """``10Mbit``, ``500 kbit/s``, ``2 MB/s`` as bits per second, at least one."""
-    found = _BANDWIDTH.fullmatch(text)
-    factor = BYTES.get(found[2]) or BITS.get(found[2].lower()) if found else None
-    if found is None or factor is None:
+    match = _BANDWIDTH.fullmatch(text)
+    factor = BYTES.get(match[2]) or BITS.get(match[2].lower()) if match else None
+    if match is None or factor is None:
         raise ConfigError(f"{text!r} is not a bandwidth; write a number and a unit: kbit, Mbit, Gbit or MB (10Mbit)")
-    bits = round(float(found[1]) * factor)
+    bits = round(float(match[1]) * factor)
     if bits < 1:
         raise ConfigError(f"{text!r} is no bandwidth at all; leave it out for a link without limit")
     return bits
@@ -75,11 +75,11 @@ def bandwidth_bps(text: str) -> int:
 
 def rate_per_s(text: str) -> float:
     """``2/s``, ``120 per minute``, ``0.5/h`` as events per second; more than none."""
-    found = _RATE.fullmatch(text)
-    unit = MICROSECONDS.get(found[2].lower()) if found else None
-    if found is None or unit is None:
+    match = _RATE.fullmatch(text)
+    unit = MICROSECONDS.get(match[2].lower()) if match else None
+    if match is None or unit is None:
         raise ConfigError(f"{text!r} is not a rate; write events per unit of time, as in 2/s, 120/min or 5/h")
-    rate = float(found[1]) * 1_000_000 / unit
+    rate = float(match[1]) * 1_000_000 / unit
     if not rate > 0:
         raise ConfigError(f"{text!r}: a rate is more than nothing; leave the source out instead")
     if not RATE_LEAST_PER_S <= rate <= RATE_MOST_PER_S:
@@ -120,7 +120,7 @@ def speed_of(text: str) -> float:
 
 def host_and_port(text: str) -> tuple[str, int] | None:
     """``host:port`` or ``[::1]:port``; None if it is neither."""
-    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})", text)
-    if found is None or not 0 < int(found[2]) < 65536:
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})", text)
+    if match is None or not 0 < int(match[2]) < 65536:
         return None
-    return found[1].strip("[]"), int(found[2])
+    return match[1].strip("[]"), int(match[2])

@@ -60,24 +60,24 @@ def _piece(run: str, kind: str, column: str, value: int, most: int, shown: str) 
 
 def latency_curves(tables: Tables, curves: Sequence[tuple[str, str, str]]) -> str:
     """Which share of composites took at most how long; a curve for each (run, rule, name)."""
-    found = []
+    drawn_curves = []
     for run, rule, name in curves:
         points = [(row["latency_ms"], row["share"]) for row in tables.of("latency_cdf", run) if row["rule"] == rule]
         if points:
-            found.append((run, rule, name, points))
-    if not found:
+            drawn_curves.append((run, rule, name, points))
+    if not drawn_curves:
         return none("No latency is known.")
-    values = [x for *_, points in found for x, _ in points]
+    values = [x for *_, points in drawn_curves for x, _ in points]
     least, most = max(min(values), 0.001), max(*values, 0.001)
     log = most > WIDE * least
     xs = decades(least, most) if log else ticks(1.05 * most, 6)
     chart = Chart((xs[0], xs[-1]), (0, 1), log_x=log)
     words = [(x, milliseconds(x) if x else "0") for x in xs]
     chart.axes(words, [(y / 4, f"{25 * y} %") for y in range(5)], "from the event that completed it to the sink")
-    alike = _alike(chart, [(name, points) for _, _, name, points in found])
+    alike = _alike(chart, [(name, points) for _, _, name, points in drawn_curves])
     for colour, (names, curve) in enumerate(alike):
         chart.line([(curve[0][0], 0.0), *curve, (xs[-1], 1.0)], colour, _together(names))
-    for run, rule, name, _ in found:
+    for run, rule, name, _ in drawn_curves:
         row = next(row for row in tables.of("latency", run) if row["rule"] == rule)
         for share, column in ((0.5, "p50_ms"), (0.9, "p90_ms"), (0.95, "p95_ms"), (0.99, "p99_ms"), (1.0, "max_ms")):
             tip = f"{name}: {100 * share:g} % within {milliseconds(row[column])}"
@@ -88,20 +88,20 @@ def latency_curves(tables: Tables, curves: Sequence[tuple[str, str, str]]) -> st
 
 def _alike(chart: Chart, curves: Sequence[tuple[str, Curve]]) -> list[tuple[list[str], Curve]]:
     """Curves that a reader could not tell apart, put together: they are drawn once."""
-    found: list[tuple[list[str], Curve]] = []
+    groups: list[tuple[list[str], Curve]] = []
     for name, points in curves:
-        same = next((names for names, drawn in found if _coincide(chart, points, drawn)), None)
+        same = next((names for names, drawn in groups if _coincide(chart, points, drawn)), None)
         if same is None:
-            found.append(([name], points))
+            groups.append(([name], points))
         else:
             same.append(name)
-    return found
+    return groups
 
 
-def _coincide(chart: Chart, one: Curve, other: Curve) -> bool:
+def _coincide(chart: Chart, first: Curve, other: Curve) -> bool:
     """Whether two curves lie less than a line's width apart wherever both are."""
-    near = (math.dist(chart.at(*a), chart.at(*b)) < LINE_WIDTH for a, b in zip(one, other, strict=False))
-    return len(one) == len(other) and all(near)
+    near = (math.dist(chart.at(*a), chart.at(*b)) < LINE_WIDTH for a, b in zip(first, other, strict=False))
+    return len(first) == len(other) and all(near)
 
 
 def _together(names: Sequence[str]) -> str:
@@ -111,7 +111,7 @@ def _together(names: Sequence[str]) -> str:
 def heat_map(
     cells: Mapping[tuple[str, str], int],
     columns: Sequence[str],
-    what: str,
+    dimension: str,
     run: str,
     tips: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
@@ -130,7 +130,13 @@ def heat_map(
             value = cells.get((link, column), 0)
             warm = 0.12 + 0.88 * math.log1p(value) / math.log1p(most) if value else 0
             shade = {"class_": "cell hot" if warm > 0.55 else "cell", "style": f"--warm:{100 * warm:.0f}%"}
-            data = {"data_run": run, "data_link": link, "data_what": what, "data_column": column, "data_value": value}
+            data = {
+                "data_run": run,
+                "data_link": link,
+                "data_what": dimension,
+                "data_column": column,
+                "data_value": value,
+            }
             inside += tag("td", {**shade, "title": f"{link}: {count(value)} {column}", **data}, _short(value))
         rows.append((link, inside))
     more = none(f"and {len(kept) - ROWS_MAX:,} links with less") if len(kept) > ROWS_MAX else ""
@@ -149,7 +155,7 @@ def links_by_kind(tables: Tables, run: str) -> str:
         amount = row["messages"] if row["overhead"] else row["events"]
         if between_nodes(row) and amount:
             cells[f"{row['from']} → {row['to']}", row["kind"]] += amount
-    used = [kind for kind in KINDS if any(each == kind for _, each in cells)]
+    used = [kind for kind in KINDS if any(present == kind for _, present in cells)]
     return heat_map(cells, used, "kind", run, EXPLAINED)
 
 
@@ -163,7 +169,7 @@ def links_by_type(tables: Tables, run: str) -> str:
 
 def buffers(tables: Tables, run: str) -> str:
     """What was full, as bars: rows held and queues, the greatest first."""
-    made = ""
+    html = ""
     kinds: Sequence[tuple[str, Show]] = (
         ("held rows", count),
         ("link queue, messages", count),
@@ -183,5 +189,5 @@ def buffers(tables: Tables, run: str) -> str:
             of = f"→ {row['of']}" if buffer.startswith("link") else row["of"].replace("_", " ")
             bars += bar(f"{row['node']} {of}", piece, show(row["peak"]), thin=True)
         more = none(f"and {len(rows) - BARS_MAX:,} with less") if len(rows) > BARS_MAX else ""
-        made += tag("h4", {}, f"{buffer}, at most") + tag("div", {"class_": "bars"}, bars) + more
-    return made or none("Nothing was held.")
+        html += tag("h4", {}, f"{buffer}, at most") + tag("div", {"class_": "bars"}, bars) + more
+    return html or none("Nothing was held.")

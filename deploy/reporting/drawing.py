@@ -14,12 +14,12 @@ COLOURS: Final = 8  # that lines are drawn in, one after the other; the page def
 
 def tag(name: str, attributes: Mapping[str, object], inside: str = "") -> str:
     """An element; attributes that are None are left out, a trailing underscore is none."""
-    given = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(_written(value))}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{given}>{inside}</{name}>"
+    return f"<{name}{written}>{inside}</{name}>"
 
 
 def _written(value: object) -> str:
@@ -32,20 +32,20 @@ def text(x: float, y: float, words: str, class_: str = "", anchor: str = "start"
     return tag("text", {"x": x, "y": y, "class_": class_ or None, "text_anchor": anchor}, escape(words))
 
 
-def ticks(most: float, wanted: int = 4) -> list[float]:
+def ticks(most: float, count: int = 4) -> list[float]:
     """Round numbers from nothing up to at least ``most``."""
     if most <= 0:
         return [0.0, 1.0]
-    raw = most / wanted
+    raw = most / count
     scale = 10.0 ** math.floor(math.log10(raw))
-    step = next(each * scale for each in (1, 2, 2.5, 5, 10) if each * scale >= raw * 0.999999)
+    step = next(factor * scale for factor in (1, 2, 2.5, 5, 10) if factor * scale >= raw * 0.999999)
     return [step * number for number in range(math.ceil(most / step - 1e-9) + 1)]
 
 
 def decades(least: float, most: float) -> list[float]:
     """Powers of ten around a range, for a logarithmic axis."""
     low, high = math.floor(math.log10(least)), math.ceil(math.log10(most))
-    return [10.0**each for each in range(low, max(high, low + 1) + 1)]
+    return [10.0**exponent for exponent in range(low, max(high, low + 1) + 1)]
 
 
 def number(value: float) -> str:
@@ -132,8 +132,8 @@ class Chart:
     def spot(self, x: float, y: float, tip: str, **data: object) -> None:
         """A place that can be pointed at."""
         px, py = self.at(x, y)
-        given = {f"data_{key}": value for key, value in data.items()}
-        self._parts.append(tag("circle", {"cx": px, "cy": py, "r": 9, "class_": "spot", "data_tip": tip, **given}))
+        attributes = {f"data_{key}": value for key, value in data.items()}
+        self._parts.append(tag("circle", {"cx": px, "cy": py, "r": 9, "class_": "spot", "data_tip": tip, **attributes}))
 
     def svg(self, label: str) -> str:
         return picture("".join(self._parts), WIDTH, self.height, label)
@@ -185,9 +185,9 @@ def table(
 
 def bar(name: str, pieces: str, total: str, *, thin: bool = False) -> str:
     """A name, a track with pieces in it, and what they come to."""
-    what = tag("span", {"class_": "what wide" if thin else "what"}, escape(name))
+    label = tag("span", {"class_": "what wide" if thin else "what"}, escape(name))
     track = tag("span", {"class_": "track"}, pieces)
-    return tag("div", {"class_": "bar"}, what + track + tag("span", {"class_": "total"}, escape(total)))
+    return tag("div", {"class_": "bar"}, label + track + tag("span", {"class_": "total"}, escape(total)))
 
 
 def none(words: str) -> str:

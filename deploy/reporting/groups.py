@@ -41,15 +41,15 @@ def _group(network: str, strategy: str, runs: Sequence[Row]) -> list[Row]:
     for measure in MEASURES:
         values = [run[measure] for run in runs if run[measure] is not None]
         if values:
-            found = mean(values)
+            average = mean(values)
             rows.append(
                 {
                     "network": network,
                     "strategy": strategy,
                     "runs": len(values),
                     "measure": measure,
-                    "mean": found.value,
-                    "half_width_95": found.half_width,
+                    "mean": average.value,
+                    "half_width_95": average.half_width,
                 }
             )
     return rows

@@ -15,15 +15,15 @@ from headwater.pipeline.report.shape import RECORDING, Shape, read_recording
 from headwater.protocol.errors import ConfigError, HeadwaterError
 
 
-def find_runs(given: Sequence[str], home: Path) -> tuple[list[Recorded], list[str]]:
+def find_runs(names: Sequence[str], home: Path) -> tuple[list[Recorded], list[str]]:
     """The runs by these names or in these folders, each with a label of its own; and what is to be said of them."""
-    folders = [_folder(each, home) for each in given]
+    folders = [_folder(name, home) for name in names]
     doubled = [str(folder) for folder, times in Counter(folders).items() if times > 1]
     if doubled:
         raise ConfigError(f"{doubled[0]} is named twice; name every run once")
-    said: list[str] = []
-    found = [_recorded(folder, said) for folder in folders]
-    return _labelled(found, folders), said
+    remarks: list[str] = []
+    runs = [_recorded(folder, remarks) for folder in folders]
+    return _labelled(runs, folders), remarks
 
 
 def _folder(name: str, home: Path) -> Path:
@@ -39,7 +39,7 @@ def _folder(name: str, home: Path) -> Path:
     raise ConfigError(f"there is no run {name!r}; {hint}. Name one, or the folder of a recorded simulation")
 
 
-def _recorded(folder: Path, said: list[str]) -> Recorded:
+def _recorded(folder: Path, remarks: list[str]) -> Recorded:
     if (folder / RECORDING).is_file():
         shape = read_recording(folder)
         from headwater.deploy.cluster.plan import file_name
@@ -50,31 +50,31 @@ def _recorded(folder: Path, said: list[str]) -> Recorded:
     run = Run(folder)
     plan = run.plan()
     if run.is_kept():
-        said.append(f"{run.name} is still up; the report covers what its nodes have written so far")
+        remarks.append(f"{run.name} is still up; the report covers what its nodes have written so far")
     data = {process.name: Path(process.data) for process in plan.nodes() if process.data is not None}
-    return Recorded(folder.name, _shape(run, said), {node: path / "records" for node, path in data.items()})
+    return Recorded(folder.name, _shape(run, remarks), {node: path / "records" for node, path in data.items()})
 
 
-def _shape(run: Run, said: list[str]) -> Shape:
+def _shape(run: Run, remarks: list[str]) -> Shape:
     """What the coordinator was told when it first started; the network file where it has left nothing."""
     from headwater.coordinator.daemon.folder import read_setup
 
     plan = run.plan()
-    restarts = {each["name"]: each["restarts"] for each in run.state().get("processes", ())}
+    restarts = {process["name"]: process["restarts"] for process in run.state().get("processes", ())}
     data = plan.coordinator().data
     setup = None
     if data is not None:
         try:
             setup = read_setup(Path(data))
         except (HeadwaterError, OSError) as error:
-            said.append(f"{run.name}: {error}; the network file is read instead")
+            remarks.append(f"{run.name}: {error}; the network file is read instead")
     if setup is not None:
         replayed = any(source.replayed for source in setup.network.sources)
         return shape_of(
             setup.network, setup.id, setup.network.strategy, run=setup.run, replayed=replayed, restarts=restarts
         )
     if setup is None and (data is None or Path(data).exists()):
-        said.append(
+        remarks.append(
             f"{run.name}: {COORDINATOR} has left no description of the network; the file {plan.network} is read"
         )
     network = running_network(read_network(Path(plan.network)))

@@ -14,7 +14,7 @@ SEPARATORS: Final = "-_./: "
 
 
 @dataclass(frozen=True, slots=True)
-class Circle:
+class NodeCircle:
     """A node, and how much stands on top of it."""
 
     x: float
@@ -47,9 +47,9 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 def _common(names: Sequence[str]) -> str:
     """The beginning that all have in common, up to a separator: half a word is none."""
     same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
-    found = "".join(letters[0] for letters in same)
-    end = max((found.rfind(each) for each in SEPARATORS), default=-1)
-    return found[: end + 1]
+    beginning = "".join(letters[0] for letters in same)
+    end = max((beginning.rfind(separator) for separator in SEPARATORS), default=-1)
+    return beginning[: end + 1]
 
 
 def _cut(text: str) -> str:
@@ -60,28 +60,33 @@ def _cut(text: str) -> str:
 
 
 def placed(
-    circles: Mapping[str, Circle], texts: Mapping[str, str], height: float, bounds: tuple[float, float]
+    circles: Mapping[str, NodeCircle], texts: Mapping[str, str], height: float, bounds: tuple[float, float]
 ) -> dict[str, Label]:
     """Where each name is written: below its node, or above, or beside it, wherever nothing else is. Who comes first in
     ``circles`` chooses first; names for which there is no room are left out."""
-    taken = [
-        (each.x - each.radius, each.y - each.radius - each.above, each.x + each.radius, each.y + each.radius)
-        for each in circles.values()
+    boxes = [
+        (
+            circle.x - circle.radius,
+            circle.y - circle.radius - circle.above,
+            circle.x + circle.radius,
+            circle.y + circle.radius,
+        )
+        for circle in circles.values()
     ]
-    found: dict[str, Label] = {}
+    labels: dict[str, Label] = {}
     for node, circle in circles.items():
         wide = LETTER * height * len(texts[node])
         for x, y in _choices(circle, wide, height):
             box = (x - wide / 2, y - 0.8 * height, x + wide / 2, y + 0.2 * height)
             inside = box[0] >= 0 and box[1] >= 0 and box[2] <= bounds[0] and box[3] <= bounds[1]
-            if inside and not any(_overlap(box, each) for each in taken):
-                taken.append(box)
-                found[node] = Label(texts[node], x, y)
+            if inside and not any(_overlap(box, taken) for taken in boxes):
+                boxes.append(box)
+                labels[node] = Label(texts[node], x, y)
                 break
-    return found
+    return labels
 
 
-def _choices(circle: Circle, wide: float, height: float) -> Iterable[tuple[float, float]]:
+def _choices(circle: NodeCircle, wide: float, height: float) -> Iterable[tuple[float, float]]:
     below = circle.y + circle.radius + GAP + 0.8 * height
     above = circle.y - circle.radius - circle.above - GAP - 0.2 * height
     right, left = (circle.x + sign * (circle.radius + GAP + wide / 2) for sign in (1, -1))
@@ -95,5 +100,5 @@ def _choices(circle: Circle, wide: float, height: float) -> Iterable[tuple[float
         yield x, above
 
 
-def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+def _overlap(first: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return first[0] < other[2] and other[0] < first[2] and first[1] < other[3] and other[1] < first[3]

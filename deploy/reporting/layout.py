@@ -30,12 +30,12 @@ def laid_out(nodes: Sequence[str], links: Iterable[tuple[str, str]]) -> dict[str
             for other in range(count):
                 if one == other:
                     continue
-                wanted = steps[one][other]
+                distance = steps[one][other]
                 x1, y1 = places[other]
                 apart = math.hypot(x0 - x1, y0 - y1) or 1e-6
-                weight = 1 / (wanted * wanted)
-                x += weight * (x1 + wanted * (x0 - x1) / apart)
-                y += weight * (y1 + wanted * (y0 - y1) / apart)
+                weight = 1 / (distance * distance)
+                x += weight * (x1 + distance * (x0 - x1) / apart)
+                y += weight * (y1 + distance * (y0 - y1) / apart)
                 weights += weight
             places[one] = (x / weights, y / weights)
     return _fitted(nodes, _turned(places))

@@ -10,7 +10,7 @@ from html import escape
 from typing import Final, TypeAlias
 
 from headwater.deploy.reporting.drawing import WIDTH, legend, picture, tag, text
-from headwater.deploy.reporting.labels import Circle, placed, short_names
+from headwater.deploy.reporting.labels import NodeCircle, placed, short_names
 from headwater.deploy.reporting.layout import aspect, laid_out
 from headwater.pipeline.report.assemble import between_nodes
 from headwater.pipeline.report.shape import Shape
@@ -141,7 +141,7 @@ def _circle(spot: Spot, shape: Shape) -> str:
 def _names(spots: Sequence[Spot], height: int) -> list[str]:
     """The names beside the nodes. The busiest nodes choose first where theirs stand."""
     circles = {
-        spot.node: Circle(spot.x, spot.y, spot.radius + RING * bool(spot.sinks), TRIANGLE * bool(spot.sources))
+        spot.node: NodeCircle(spot.x, spot.y, spot.radius + RING * bool(spot.sinks), TRIANGLE * bool(spot.sources))
         for spot in sorted(spots, key=lambda spot: -spot.busy)
     }
     letters, style = (LETTERS, "name") if len(spots) <= FEW else (LETTERS_SMALL, "name small")
@@ -155,13 +155,13 @@ def _title(tip: str) -> str:
 
 def _about(node: str, shape: Shape, row: Row, sources: Sequence[str], sinks: Sequence[str]) -> str:
     """What there is to say of a node."""
-    said = [f"{node} (leader under centr)" if node == shape.leader else node]
+    lines = [f"{node} (leader under centr)" if node == shape.leader else node]
     if sources:
-        said.append(f"source of {', '.join(dict.fromkeys(sources))}: {plural(row['born'], 'event')} born")
+        lines.append(f"source of {', '.join(dict.fromkeys(sources))}: {plural(row['born'], 'event')} born")
     if sinks:
-        said.append(f"sink of {', '.join(dict.fromkeys(sinks))}: {count(row['delivered'])} delivered")
-    said.append(f"{plural(row['events_in'], 'event')} in, {count(row['events_out'])} out")
-    said.append(f"at most {plural(row['held_peak'] or 0, 'row')} held, {plural(row['tasks'], 'task')}")
+        lines.append(f"sink of {', '.join(dict.fromkeys(sinks))}: {count(row['delivered'])} delivered")
+    lines.append(f"{plural(row['events_in'], 'event')} in, {count(row['events_out'])} out")
+    lines.append(f"at most {plural(row['held_peak'] or 0, 'row')} held, {plural(row['tasks'], 'task')}")
     if row["cpu_s"] is not None:
-        said.append(f"{row['cpu_s']:.2f} s of processor time")
-    return "\n".join(said)
+        lines.append(f"{row['cpu_s']:.2f} s of processor time")
+    return "\n".join(lines)

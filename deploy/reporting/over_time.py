@@ -23,7 +23,7 @@ COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class DrawnStretch:
     """Steps one after the other, and where they are drawn: on an axis from 0 on, in seconds that are kept."""
 
     rows: Sequence[Row]
@@ -41,7 +41,7 @@ class Stretch:
         return self.at_s + second - self.from_s
 
 
-def stretches(rows: Sequence[Row]) -> list[Stretch]:
+def stretches(rows: Sequence[Row]) -> list[DrawnStretch]:
     """The steps without long stretches in which nothing was born or delivered."""
     least = max(EMPTY_STEPS, EMPTY_SHARE * len(rows))
     pieces: list[list[Row]] = [[]]
@@ -60,10 +60,10 @@ def stretches(rows: Sequence[Row]) -> list[Stretch]:
         pieces[-1] += empty
     kept = [piece for piece in pieces if piece]
     gap_s = CUT_SHARE * sum(piece[-1]["to_s"] - piece[0]["from_s"] for piece in kept)
-    found: list[Stretch] = []
+    placed: list[DrawnStretch] = []
     for piece in kept:
-        found.append(Stretch(piece, found[-1].place(found[-1].to_s) + gap_s if found else 0.0))
-    return found
+        placed.append(DrawnStretch(piece, placed[-1].place(placed[-1].to_s) + gap_s if placed else 0.0))
+    return placed
 
 
 def over_time(tables: Tables, run: str) -> str:
@@ -71,13 +71,13 @@ def over_time(tables: Tables, run: str) -> str:
     kept = stretches(list(tables.of("throughput", run)))
     if not kept:
         return none("Nothing was born or delivered.")
-    made = ""
+    html = ""
     for column, name, colour in COLUMNS:
-        made += tag("h4", {}, name) + _picture(kept, column, name, colour)
-    return made + _cuts(kept)
+        html += tag("h4", {}, name) + _picture(kept, column, name, colour)
+    return html + _cuts(kept)
 
 
-def _picture(kept: Sequence[Stretch], column: str, name: str, colour: int) -> str:
+def _picture(kept: Sequence[DrawnStretch], column: str, name: str, colour: int) -> str:
     ys = ticks(max(row[column] for piece in kept for row in piece.rows), 3)
     end_s = kept[-1].place(kept[-1].to_s)
     chart = Chart((0, end_s), (0, ys[-1]), height=210)
@@ -94,22 +94,22 @@ def _picture(kept: Sequence[Stretch], column: str, name: str, colour: int) -> st
     return chart.svg(name)
 
 
-def _times(kept: Sequence[Stretch]) -> list[tuple[float, str]]:
+def _times(kept: Sequence[DrawnStretch]) -> list[tuple[float, str]]:
     """Round times that are drawn, and where; after a cut also where time goes on. What is too near is left out."""
     step = ticks(sum(piece.to_s - piece.from_s for piece in kept), 6)[1]
     apart = LABELS_APART * kept[-1].place(kept[-1].to_s)
-    found: list[tuple[float, str]] = []
+    labels: list[tuple[float, str]] = []
     for piece in kept:
-        while found and piece.at_s - found[-1][0] < apart:
-            found.pop()
-        times = [piece.from_s] + [step * each for each in range(int(piece.to_s / step + 1e-9) + 1)]
+        while labels and piece.at_s - labels[-1][0] < apart:
+            labels.pop()
+        times = [piece.from_s] + [step * multiple for multiple in range(int(piece.to_s / step + 1e-9) + 1)]
         for second in times:
-            if second >= piece.from_s and (not found or piece.place(second) - found[-1][0] >= apart):
-                found.append((piece.place(second), number(round(second, 3))))
-    return found
+            if second >= piece.from_s and (not labels or piece.place(second) - labels[-1][0] >= apart):
+                labels.append((piece.place(second), number(round(second, 3))))
+    return labels
 
 
-def _cuts(kept: Sequence[Stretch]) -> str:
+def _cuts(kept: Sequence[DrawnStretch]) -> str:
     if len(kept) == 1:
         return ""
     empty_s = sum(after.from_s - before.to_s for before, after in pairwise(kept))

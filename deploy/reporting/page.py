@@ -115,9 +115,9 @@ def page(tables: Tables, shapes: Mapping[str, Shape]) -> str:
     """The whole page; ``shapes`` by the name of the run."""
     runs = [run["run"] for run in tables["runs"]]
     several = len(runs) > 1
-    said = headline(tables)
-    parts = [tag("h1", {}, escape(title(tables))), tag("p", {"class_": "lead"}, escape(said[0]))]
-    parts += [tag("p", {}, escape(each)) for each in said[1:]]
+    sentences = headline(tables)
+    parts = [tag("h1", {}, escape(title(tables))), tag("p", {"class_": "lead"}, escape(sentences[0]))]
+    parts += [tag("p", {}, escape(sentence)) for sentence in sentences[1:]]
     parts.append(_notes(tables))
     if not several:
         parts.append(_cards(tables["runs"][0]))
@@ -198,12 +198,12 @@ def _cell(name: str, row: Row, column: str, show: Show, **more: object) -> str:
 
 
 def _cards(run: Row) -> str:
-    made = ""
+    cards = ""
     for column, name, show in CARDS:
         data = {"data_table": "runs", "data_run": run["run"], "data_column": column, "data_value": run[column]}
         inside = tag("strong", {}, escape(show(run[column]))) + tag("span", {}, escape(name))
-        made += tag("div", {"class_": "card", **data}, inside)
-    return tag("div", {"class_": "cards"}, made)
+        cards += tag("div", {"class_": "card", **data}, inside)
+    return tag("div", {"class_": "cards"}, cards)
 
 
 def _side_by_side(tables: Tables) -> str:
@@ -226,7 +226,7 @@ def _comparison(tables: Tables) -> str:
         equal = not row["missing"] and not row["extra"]
         verdict = tag("td", {"class_": "good" if equal else "bad"}, "the same" if equal else "different")
         figures = [
-            _cell("comparison", row, each, count) for each in ("composites", "missing", "extra", "delivered_again")
+            _cell("comparison", row, column, count) for column in ("composites", "missing", "extra", "delivered_again")
         ]
         rows.append((row["run"], tag("td", {}, escape(row["reference"])) + verdict + "".join(figures)))
     if not rows:
@@ -248,13 +248,13 @@ def _groups(tables: Tables) -> str:
         show = share if measure.endswith("_ratio") else _mean
         cells = ""
         for group in groups.values():
-            found = group.get(measure)
-            if found is None:
+            cell = group.get(measure)
+            if cell is None:
                 cells += tag("td", {}, NOTHING)
                 continue
-            spread = f" ± {show(found['half_width_95'])}" if found["half_width_95"] is not None else ""
-            data = {"data_table": "groups", "data_strategy": found["strategy"], "data_measure": measure}
-            cells += tag("td", {**data, "data_value": found["mean"]}, escape(show(found["mean"]) + spread))
+            spread = f" ± {show(cell['half_width_95'])}" if cell["half_width_95"] is not None else ""
+            data = {"data_table": "groups", "data_strategy": cell["strategy"], "data_measure": measure}
+            cells += tag("td", {**data, "data_value": cell["mean"]}, escape(show(cell["mean"]) + spread))
         has_some = any(group[measure]["mean"] for group in groups.values() if measure in group)
         (rows if has_some else zeros).append((name, cells))
     head = [f"{strategy} ({next(iter(group.values()))['runs']} runs)" for (_, strategy), group in groups.items()]
@@ -278,13 +278,13 @@ def _latencies(tables: Tables, run: str) -> str:
 
 def _loads(tables: Tables, run: str) -> str:
     nodes = sorted(tables.of("nodes", run), key=lambda row: -(row["events_in"] + row["events_out"] + row["born"]))
-    used = [each for each in LOADS if any(row[each[0]] for row in nodes)]
+    used = [load for load in LOADS if any(row[load[0]] for row in nodes)]
     rows: Rows = []
     zeros: Rows = []
     for row in nodes:
         cells = ""
         for column, _, show in used:
-            most = max(each[column] or 0 for each in nodes)
+            most = max(node[column] or 0 for node in nodes)
             part = f"--share:{100 * (row[column] or 0) / most:.0f}%"
             cells += _cell("nodes", row, column, show, class_="load", style=part, node=row["node"])
         (rows if any(row[column] for column, _, _ in used) else zeros).append((row["node"], cells))
@@ -293,12 +293,12 @@ def _loads(tables: Tables, run: str) -> str:
 
 
 def _happenings(tables: Tables, run: str, of: str) -> str:
-    found = sorted((row for row in tables.of("happenings", run) if row["count"]), key=lambda row: -row["count"])
-    if not found:
+    happenings = sorted((row for row in tables.of("happenings", run) if row["count"]), key=lambda row: -row["count"])
+    if not happenings:
         return ""
     rows = [
         (row["node"], tag("td", {"class_": "words"}, escape(row["what"])) + tag("td", {}, count(row["count"])))
-        for row in found[: charts.ROWS_MAX]
+        for row in happenings[: charts.ROWS_MAX]
     ]
     return section(f"What else nodes told{of}", "", table((), rows))
 

@@ -20,12 +20,12 @@ NAMED_NODES_MAX: Final = 120
 
 def work(plan: Plan) -> dict[int, list[str]]:
     """For each node the projections it evaluates, with what they ask for."""
-    found: dict[int, list[str]] = {}
+    tasks_at: dict[int, list[str]] = {}
     for task in plan.tasks:
-        asked = ", ".join(pull.ask.type for pull in task.pulls)
+        pulled = ", ".join(pull.ask.type for pull in task.pulls)
         for node in task.nodes:
-            found.setdefault(node, []).append(task.projection.text + (f" pulls {asked}" if asked else ""))
-    return found
+            tasks_at.setdefault(node, []).append(task.projection.text + (f" pulls {pulled}" if pulled else ""))
+    return tasks_at
 
 
 def as_dot(plan: Plan) -> str:
@@ -86,10 +86,10 @@ def as_svg(plan: Plan) -> str:
         x, y = places[node]
         here = tasks.get(node, [])
         types = [type for type in plan.problem.types if node in network.rates[type]]
-        told = escape(f"{name}; sources: {', '.join(types) or 'none'}; evaluates: {', '.join(here) or 'nothing'}")
+        tip = escape(f"{name}; sources: {', '.join(types) or 'none'}; evaluates: {', '.join(here) or 'nothing'}")
         parts.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{9 if here else 6}" fill="{"#f2a33a" if here else "#ffffff"}" '
-            f'stroke="#333333"><title>{told}</title></circle>'
+            f'stroke="#333333"><title>{tip}</title></circle>'
         )
         if len(network.names) <= NAMED_NODES_MAX:
             parts.append(f'<text x="{x + 11:.1f}" y="{y - 6:.1f}">{escape(name)}: {escape(" ".join(types))}</text>')

@@ -23,26 +23,26 @@ def headline(tables: Tables) -> list[str]:
 
 
 def _of_one(run: Row, tables: Tables) -> list[str]:
-    said = [_sent(run)]
+    sentences = [_sent(run)]
     sinks = len({row["node"] for row in tables["nodes"] if row["delivered"]})
     if run["composites"]:
-        found = f"{plural(run['composites'], 'composite event')} reached sinks at {plural(sinks, 'node')}"
+        sentence = f"{plural(run['composites'], 'composite event')} reached sinks at {plural(sinks, 'node')}"
         if run["latency_known"]:
-            found += (
+            sentence += (
                 f", half of them within {milliseconds(run['latency_p50_ms'])} and 99 % within "
                 f"{milliseconds(run['latency_p99_ms'])} of the event that completed them"
             )
-        said.append(f"{found}.")
+        sentences.append(f"{sentence}.")
     else:
-        said.append("No composite event reached a sink.")
+        sentences.append("No composite event reached a sink.")
     lasted = run["active_s"] or run["span_s"]
-    said.append(
+    sentences.append(
         f"In {seconds(lasted)}{' of virtual time' if run['simulated'] else ''} "
         f"{plural(run['born'], 'event')} were born at {plural(run['nodes'], 'node')}; the fullest of them held "
         f"{plural(run['held_peak'], 'row')} at once."
     )
-    said.append(_lost(run))
-    return said
+    sentences.append(_lost(run))
+    return sentences
 
 
 def _sent(run: Row) -> str:
@@ -79,48 +79,50 @@ def _of_several(tables: Tables) -> list[str]:
         for measure in ("transmission_ratio", "bytes_ratio")
     )
     if len(means) > 1 and len({row["network"] for row in tables["groups"]}) == 1:
-        said = _least(means, bytes_means, "on average over all runs, ")
+        sentences = _least(means, bytes_means, "on average over all runs, ")
     else:
         ratios, bytes_ratios = (
             {run["run"]: run[column] for run in tables["runs"]} for column in ("transmission_ratio", "bytes_ratio")
         )
-        said = _least(ratios, bytes_ratios, "")
+        sentences = _least(ratios, bytes_ratios, "")
     timed = {run["run"]: run["latency_p99_ms"] for run in tables["runs"] if run["latency_p99_ms"] is not None}
     quick, slow = _ends(timed, milliseconds)
     if slow:
-        said.append(
+        sentences.append(
             f"{_who(quick)} fastest: 99 % of the composites arrived within {milliseconds(timed[quick[0]])}; "
             f"{joined(slow)} took {milliseconds(timed[slow[0]])}."
         )
-    said.append(agreement(tables))
-    return said
+    sentences.append(agreement(tables))
+    return sentences
 
 
 def _least(ratios: Mapping[str, float | None], bytes_ratios: Mapping[str, float | None], how: str) -> list[str]:
-    """Who sent least, beside sending everything to one node, and what the others sent; in events and in bytes."""
-    known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
-    if not known:
+    """Which runs sent least, compared with sending everything to one node, and what the others sent; in events and in
+    bytes."""
+    measured = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    if not measured:
         return []
-    least, _ = _ends(known, share)
-    sizes = {name: bytes_ratios.get(name) for name in known}
+    least, _ = _ends(measured, share)
+    sizes = {name: bytes_ratios.get(name) for name in measured}
     theirs = joined(list(dict.fromkeys(share(sizes[name]) for name in least)))
     beside = "" if NOTHING in theirs else f", and {theirs} of its bytes, overhead included"
-    said = [
-        f"{joined(least)} sent least: {how}{share(known[least[0]])} of the events that sending everything to one node "
-        f"would have sent over links{beside}."
+    sentences = [
+        f"{joined(least)} sent least: {how}{share(measured[least[0]])} of the events that sending everything to one "
+        f"node would have sent over links{beside}."
     ]
-    rest = sorted((name for name in known if name not in least), key=lambda name: known[name])
+    rest = sorted((name for name in measured if name not in least), key=lambda name: measured[name])
     if rest:
         shown = [
-            f"{name} {share(known[name])}" + ("" if sizes[name] is None else f" ({share(sizes[name])} of the bytes)")
+            f"{name} {share(measured[name])}" + ("" if sizes[name] is None else f" ({share(sizes[name])} of the bytes)")
             for name in rest
         ]
-        said.append(f"The others: {', '.join(shown)}.")
-    return said
+        sentences.append(f"The others: {', '.join(shown)}.")
+    return sentences
 
 
 def _ends(values: Mapping[str, float], show: Callable[[float], str]) -> tuple[list[str], list[str]]:
-    """Who has the least and who the greatest; those are equal that look equal. No greatest where all are equal."""
+    """The names with the least value and those with the greatest. Values that are shown alike count as equal; where all
+    are equal, there is no greatest."""
     if not values:
         return [], []
     least, most = show(min(values.values())), show(max(values.values()))

@@ -21,7 +21,7 @@ class _Sender(accounts.LinkAccounts):
         self._traffic[self._node, neighbour, kind] = traffic
 
 
-class Accounts:
+class SimulatedAccounts:
     """Notes every frame of every node."""
 
     def __init__(self, outcome: Outcome, wire: Wire) -> None:
@@ -31,13 +31,13 @@ class Accounts:
 
     def of(self, node: str) -> accounts.LinkAccounts:
         """The accounts of one node, also of one that has sent nothing yet."""
-        found = self._senders.get(node)
-        if found is None:
-            found = self._senders[node] = _Sender(node, self._outcome, self._wire)
-        return found
+        account = self._senders.get(node)
+        if account is None:
+            account = self._senders[node] = _Sender(node, self._outcome, self._wire)
+        return account
 
     def note(self, sender: str, receiver: str, message: Message, size: int, copies: int) -> None:
-        found = self._senders.get(sender)
-        if found is None:
-            found = self._senders[sender] = _Sender(sender, self._outcome, self._wire)
-        found.note(receiver, message, size, copies)
+        account = self._senders.get(sender)
+        if account is None:
+            account = self._senders[sender] = _Sender(sender, self._outcome, self._wire)
+        account.note(receiver, message, size, copies)

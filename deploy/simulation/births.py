@@ -13,13 +13,15 @@ from functools import cache
 from itertools import chain
 from math import inf
 from random import Random
+from typing import assert_never
 
 from headwater.deploy.network.file import NetworkFile
 from headwater.node.edge.made_up import Stamped, made_up
 from headwater.node.traces.of_source import events_of_source, look
-from headwater.protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
+from headwater.protocol.edge import ClientFeed, Feed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
 from headwater.protocol.errors import ConfigError, EventError
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
+from headwater.protocol.network import Source
 
 Birth = tuple[int, int, Event]
 
@@ -35,32 +37,14 @@ def births(network_file: NetworkFile, *, seed: int, until_us: int | None = None)
     network, feeds = network_file.network, network_file.feeds
     length_us = network_file.duration_us if until_us is None else until_us
     for source, feed in zip(network.sources, feeds, strict=True):
-        if isinstance(feed, MqttFeed):
-            raise ConfigError(
-                f"the source of {source.type} at {source.node} listens to MQTT ({feed.topic}), which a simulation "
-                "cannot do; give it a trace: or a rate: instead"
-            )
-        if isinstance(feed, ClientFeed):
-            raise ConfigError(
-                f"the source of {source.type} at {source.node} is fed by programs (client:), which a simulation cannot "
-                "do; give it a trace: or a rate: instead"
-            )
-        if isinstance(feed, ReplayFeed):
-            raise ConfigError(
-                f"the source of {source.type} at {source.node} is fed by headwater replay, which a simulation cannot "
-                "do; give it the trace, too (trace: FOLDER)"
-            )
-        if isinstance(feed, RateFeed) and length_us is None:
-            raise ConfigError(
-                f"the source of {source.type} at {source.node} never ends; say how long to run, as in duration: 10 min"
-            )
+        _check_feed(source, feed, length_us)
     traces = _Traces()
-    types = {each.name: each for each in network.types}
+    types = {event_type.name: event_type for event_type in network.types}
     rows = [
         traces.rows(feed, source.node, types[source.type]) if isinstance(feed, TraceFeed) else None
         for source, feed in zip(network.sources, feeds, strict=True)
     ]
-    firsts = [next(each) for each in rows if each is not None]
+    firsts = [next(trace_rows) for trace_rows in rows if trace_rows is not None]
     start_us = min((event[0] for event in firsts), default=0)
     end_us = inf if length_us is None else start_us + length_us
     waiting = iter(firsts)
@@ -76,6 +60,34 @@ def births(network_file: NetworkFile, *, seed: int, until_us: int | None = None)
         by_node.setdefault(source.node, []).append(_Stream(position, types[source.type], stamped, delay, numbered))
     born = [_of_node(node, streams) for node, streams in by_node.items()]
     return born[0] if len(born) == 1 else heapq.merge(*born)
+
+
+def _check_feed(source: Source, feed: Feed, length_us: int | None) -> None:
+    """A ConfigError if a simulation cannot have such a source, or would never end with it."""
+    where = f"the source of {source.type} at {source.node}"
+    match feed:
+        case MqttFeed():
+            raise ConfigError(
+                f"{where} listens to MQTT ({feed.topic}), which a simulation "
+                "cannot do; give it a trace: or a rate: instead"
+            )
+        case ClientFeed():
+            raise ConfigError(
+                f"{where} is fed by programs (client:), which a simulation "
+                "cannot do; give it a trace: or a rate: instead"
+            )
+        case ReplayFeed():
+            raise ConfigError(
+                f"{where} is fed by headwater replay, which a simulation "
+                "cannot do; give it the trace, too (trace: FOLDER)"
+            )
+        case RateFeed():
+            if length_us is None:
+                raise ConfigError(f"{where} never ends; say how long to run, as in duration: 10 min")
+        case TraceFeed():
+            pass  # it ends by itself
+        case _:
+            assert_never(feed)
 
 
 @dataclass(frozen=True, slots=True)

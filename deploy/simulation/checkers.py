@@ -74,13 +74,13 @@ class Checkers:
         """By child, parent and number."""
         self._notified: dict[tuple[str, str, str, int], set[Any]] = {}
         self._composites: dict[Any, Any] | None = {}
-        """What was told of each composite, on whatever link: all nodes tell the same. None: something was forgotten,
-        and values of aggregates may differ with it."""
+        """The row that first crossed a link for each composite: all nodes must send the same one. None: a node has lost
+        its memory, and values of aggregates may differ from then on."""
         self.held_max: dict[str, int] = {}
         """The most that each node was found to hold at its housekeeping."""
 
-    def _fail(self, where: str, what: str) -> NoReturn:
-        raise AssertionError(f"{where}: {what}; at {self._now_us} us of {self._about}")
+    def _fail(self, where: str, fault: str) -> NoReturn:
+        raise AssertionError(f"{where}: {fault}; at {self._now_us} us of {self._about}")
 
     # ---------------------------------------------------------------------------------------------------- what happens
 
@@ -95,9 +95,9 @@ class Checkers:
         for effect in effects:
             if isinstance(effect, Report) and effect.counter in FORBIDDEN:
                 self._fail(f"node {node}", f"{effect.counter} after {received!r}")
-        # A tick that another one has overtaken does nothing; one that keeps house sets the next.
-        keeps_house = any(isinstance(effect, SetTimer) and effect.name == "tick" for effect in effects)
-        if isinstance(received, TimerFired) and received.name == "tick" and keeps_house:
+        # A tick that another one has overtaken does nothing; one that does its housekeeping sets the next.
+        does_housekeeping = any(isinstance(effect, SetTimer) and effect.name == "tick" for effect in effects)
+        if isinstance(received, TimerFired) and received.name == "tick" and does_housekeeping:
             core = self._nodes[node]
             self._none(f"node {node}", core.validate(clock_us))
             self.held_max[node] = max(self.held_max.get(node, 0), core.held())
@@ -117,11 +117,11 @@ class Checkers:
             case SetMode(number, serial=serial):
                 self._stream(receiver, sender, number).mode_asked = serial
             case Notify(tree, epoch, rows):
-                known = self._notified.setdefault((sender, receiver, tree, epoch), set())
+                notified = self._notified.setdefault((sender, receiver, tree, epoch), set())
                 for row in rows:
-                    if row[:4] in known:
+                    if row[:4] in notified:
                         self._fail(f"link {sender}->{receiver}", f"{row!r} goes down the tree of {tree} a second time")
-                    known.add(row[:4])
+                    notified.add(row[:4])
 
     def forgot(self, node: str) -> None:
         """A node starts again with nothing, and so do the links to it."""
@@ -149,9 +149,9 @@ class Checkers:
             self._none(f"node {node}", core.unfinished())
 
     def _none(self, where: str, wrong: Iterable[str]) -> None:
-        found = list(wrong)
-        if found:
-            self._fail(where, "; ".join(found))
+        faults = list(wrong)
+        if faults:
+            self._fail(where, "; ".join(faults))
 
     # --------------------------------------------------------------------------------------------------------- batches
 
@@ -195,16 +195,16 @@ class Checkers:
             self._fail(link, f"the body of {identity} crosses a second time")
         bodies[identity] = row[0]
         if self._composites is not None and isinstance(row[3], Composite):
-            known = self._composites.setdefault(identity, row)
-            if known is not row and repr(known) != repr(row):  # values need not be comparable
-                self._fail(link, f"{row!r} was told as {known!r} before")
+            earlier = self._composites.setdefault(identity, row)
+            if earlier is not row and repr(earlier) != repr(row):  # values need not be comparable
+                self._fail(link, f"{row!r} was told as {earlier!r} before")
         return float(row[0])
 
     def _stream(self, child: str, parent: str, number: int) -> _Stream:
-        found = self._streams.get((child, parent, number))
-        if found is None:
+        stream = self._streams.get((child, parent, number))
+        if stream is None:
             self._fail(f"link {child}->{parent}", f"stream {number} was never asked for")
-        return found
+        return stream
 
     def _blocker(self, where: str, stream: _Stream, identity: Any) -> None:
         if not isinstance(stream.stream, Part):
@@ -261,15 +261,15 @@ class Checkers:
 def disagreements(nodes: Mapping[str, NodeCore]) -> Iterator[str]:
     """Where the tables of neighbours differ; only of interest while nothing is under way."""
     for node, core in nodes.items():
-        for found in core.works.values():
-            yield from _with_parent(node, found, nodes)
+        for work in core.works.values():
+            yield from _with_parent(node, work, nodes)
         for number, inlet in core.inlets.items():
             below = nodes[inlet.child].outlets.get((node, number))
-            what = f"stream {number} from {inlet.child} to {node} ({describe(inlet.stream)})"
+            stream = f"stream {number} from {inlet.child} to {node} ({describe(inlet.stream)})"
             if below is None:
-                yield f"{what}: the child does not know it"
+                yield f"{stream}: the child does not know it"
             elif not any(work.gives(number, below, inlet.stream) for work in nodes[inlet.child].works.values()):
-                yield f"{what}: the child gives something else"
+                yield f"{stream}: the child gives something else"
         for parent, number in core.outlets:
             above = nodes[parent].inlets.get(number)
             if above is None or above.child != node:
@@ -277,20 +277,20 @@ def disagreements(nodes: Mapping[str, NodeCore]) -> Iterator[str]:
         yield from forgotten_bodies(core, nodes)
 
 
-def _with_parent(node: str, found: PlanTasks, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
-    where = f"tree {found.tree}, {node}"
-    for child in found.children:
-        below = nodes[child].works.get((found.tree, found.epoch))
+def _with_parent(node: str, work: PlanTasks, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
+    where = f"tree {work.tree}, {node}"
+    for child in work.children:
+        below = nodes[child].works.get((work.tree, work.epoch))
         if below is None or below.parent != node:
             yield f"{where}: {child} is a child and has another parent"
-    if found.parent is None:
+    if work.parent is None:
         return
-    above = nodes[found.parent].works.get((found.tree, found.epoch))
+    above = nodes[work.parent].works.get((work.tree, work.epoch))
     if above is None or node not in above.children:
-        yield f"{where}: the parent {found.parent} has no such child"
+        yield f"{where}: the parent {work.parent} has no such child"
         return
-    if above.advertised.get(node) != frozenset(found.advertisement()):
-        known = sorted(above.advertised.get(node, ()))
-        yield f"{where}: it advertises {found.advertisement()}, the parent {found.parent} knows {known}"
-    if above.subscribers.children.get(node) != found.subscription():
-        yield f"{where}: the parent {found.parent} knows other subscriptions of it"
+    if above.advertised.get(node) != frozenset(work.advertisement()):
+        advertised = sorted(above.advertised.get(node, ()))
+        yield f"{where}: it advertises {work.advertisement()}, the parent {work.parent} knows {advertised}"
+    if above.subscribers.children.get(node) != work.subscription():
+        yield f"{where}: the parent {work.parent} knows other subscriptions of it"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headwater.deploy.experiments.confidence import mean
-from headwater.deploy.simulation.figures import Figures
+from headwater.deploy.simulation.figures import RunFigures
 from headwater.protocol.strategy import CENTRAL
 
 BASELINE: Final = CENTRAL
@@ -40,7 +40,7 @@ class OneRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class MeasureSpread:
     """A measure over all seeds."""
 
     mean: float
@@ -50,19 +50,19 @@ class Spread:
     most: float
 
     @classmethod
-    def of(cls, values: Sequence[float | None]) -> Spread | None:
-        known = [value for value in values if value is not None]
-        if not known:
+    def of(cls, values: Sequence[float | None]) -> MeasureSpread | None:
+        present = [value for value in values if value is not None]
+        if not present:
             return None
-        found = mean(known)
-        return cls(found.value, found.half_width, min(known), max(known))
+        average = mean(present)
+        return cls(average.value, average.half_width, min(present), max(present))
 
     def to_json(self) -> dict[str, float | None]:
         return {"mean": self.mean, "half_width_95": self.half_width_95, "min": self.least, "max": self.most}
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparedStrategy:
     """One strategy over all seeds."""
 
     strategy: str
@@ -72,12 +72,12 @@ class Compared:
     differs: list[int] = field(default_factory=list)
     """Seeds with which sinks did not receive what they received under centr."""
 
-    def spread(self, measure: str) -> Spread | None:
-        return Spread.of([run.values[measure] for run in self.runs])
+    def spread(self, measure: str) -> MeasureSpread | None:
+        return MeasureSpread.of([run.values[measure] for run in self.runs])
 
-    def relative(self, measure: str) -> Spread | None:
+    def relative(self, measure: str) -> MeasureSpread | None:
         """The mean of the ratios, not the ratio of the means: every seed counts the same."""
-        return Spread.of([run.relative[measure] for run in self.runs])
+        return MeasureSpread.of([run.relative[measure] for run in self.runs])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,7 +99,7 @@ class Comparison:
 
     network: str
     seeds: Sequence[int]
-    strategies: Sequence[Compared]
+    strategies: Sequence[ComparedStrategy]
 
     def to_json(self) -> dict[str, Any]:
         """The documented form."""
@@ -107,29 +107,29 @@ class Comparison:
             "network": self.network,
             "seeds": list(self.seeds),
             "baseline": BASELINE,
-            "strategies": [each.to_json() for each in self.strategies],
+            "strategies": [strategy.to_json() for strategy in self.strategies],
         }
 
 
-def _json(spread: Spread | None) -> dict[str, float | None] | None:
+def _json(spread: MeasureSpread | None) -> dict[str, float | None] | None:
     return None if spread is None else spread.to_json()
 
 
-def one_run(seed: int, found: Figures, baseline: Figures) -> OneRun:
+def one_run(seed: int, run: RunFigures, baseline: RunFigures) -> OneRun:
     """The measures of a run, and beside centr with the same seed."""
-    ours, theirs = _measured(found), _measured(baseline)
+    ours, theirs = _measured(run), _measured(baseline)
     relative = {name: _ratio(ours[name], theirs[name]) for name in RELATIVE}
     return OneRun(seed, ours, relative)
 
 
-def _measured(found: Figures) -> dict[str, float | None]:
+def _measured(run: RunFigures) -> dict[str, float | None]:
     return {
-        "composites": found.composites,
-        "events": found.traffic.events,
-        "bytes": found.traffic.bytes + found.overhead.bytes,
-        "overhead_bytes": found.overhead.bytes,
-        "messages": found.traffic.messages + found.overhead.messages,
-        **{f"delay_p{share}_us": delay for share, delay in found.delay_us.items()},
+        "composites": run.composites,
+        "events": run.traffic.events,
+        "bytes": run.traffic.bytes + run.overhead.bytes,
+        "overhead_bytes": run.overhead.bytes,
+        "messages": run.traffic.messages + run.overhead.messages,
+        **{f"delay_p{share}_us": delay for share, delay in run.delay_us.items()},
     }
 
 

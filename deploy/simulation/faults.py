@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from headwater.deploy.simulation.links import FOREVER, Interval, merged
 from headwater.protocol.errors import ConfigError
@@ -122,33 +122,35 @@ class Faults:
     amnesias: tuple[Amnesia, ...] = ()
     slow_coordinators: tuple[SlowCoordinator, ...] = ()
 
-    def cuts(self, one: str, other: str, *, nodes: bool = True) -> tuple[Interval, ...]:
+    def cuts(self, node: str, other: str, *, nodes: bool = True) -> tuple[Interval, ...]:
         """When no frame gets from one node to the other or back, as disjoint intervals in order.
 
         That is when the link is down, when a partition separates the two, and (unless ``nodes`` is false) when one of
         them is down.
         """
-        found = [(cut.from_us, cut.to_us) for cut in self.link_outages if {cut.one, cut.other} == {one, other}]
-        found += [(cut.from_us, cut.to_us) for cut in self.partitions if (one in cut.nodes) != (other in cut.nodes)]
+        intervals = [(cut.from_us, cut.to_us) for cut in self.link_outages if {cut.one, cut.other} == {node, other}]
+        intervals += [
+            (cut.from_us, cut.to_us) for cut in self.partitions if (node in cut.nodes) != (other in cut.nodes)
+        ]
         if nodes:
-            found += [*self.downtimes(one), *self.downtimes(other)]
-        return merged(found)
+            intervals += [*self.downtimes(node), *self.downtimes(other)]
+        return merged(intervals)
 
     def downtimes(self, node: str) -> tuple[Interval, ...]:
         """When the node is down, as disjoint intervals in order; it starts again at the end of each, unless FOREVER."""
-        found = [(cut.from_us, cut.to_us) for cut in self.node_outages if cut.node == node]
-        return merged([*found, *((cut.from_us, cut.to_us) for cut in self.amnesias if cut.node == node)])
+        outages = [(cut.from_us, cut.to_us) for cut in self.node_outages if cut.node == node]
+        return merged([*outages, *((cut.from_us, cut.to_us) for cut in self.amnesias if cut.node == node)])
 
     def forgets(self, node: str, downtime: Interval) -> bool:
         """Whether the node has lost its memory when it starts again after one of its downtimes."""
         from_us, to_us = downtime
-        return any(each.node == node and from_us <= each.from_us < to_us for each in self.amnesias)
+        return any(amnesia.node == node and from_us <= amnesia.from_us < to_us for amnesia in self.amnesias)
 
     def holds(self, node: str, downtime: Interval) -> bool:
         """Whether what the sources of the node publish during one of its downtimes is handed over at its end."""
         from_us, to_us = downtime
-        inside = [each for each in self.node_outages if each.node == node and from_us <= each.from_us < to_us]
-        return to_us < FOREVER and any(each.held for each in inside) and not self.forgets(node, downtime)
+        inside = [outage for outage in self.node_outages if outage.node == node and from_us <= outage.from_us < to_us]
+        return to_us < FOREVER and any(outage.held for outage in inside) and not self.forgets(node, downtime)
 
     def order_us(self) -> int:
         """How long what the coordinator and nodes say to each other takes at the most."""
@@ -165,9 +167,9 @@ class Faults:
     @property
     def healed_us(self) -> int:
         """From when on everything is up that will ever be up; FOREVER if something is gone for good."""
-        ends = [each.to_us for each in self.link_outages] + [each.to_us for each in self.node_outages]
-        ends += [each.to_us for each in self.amnesias]
-        return max(ends + [each.to_us for each in self.partitions], default=0)
+        ends = [outage.to_us for outage in self.link_outages] + [outage.to_us for outage in self.node_outages]
+        ends += [amnesia.to_us for amnesia in self.amnesias]
+        return max(ends + [partition.to_us for partition in self.partitions], default=0)
 
     def __bool__(self) -> bool:
         return any(True for _ in self._all())
@@ -183,30 +185,39 @@ class Faults:
             for node in _nodes(fault):
                 if node not in network.nodes:
                     raise ConfigError(f"{fault}: there is no node {node!r}; there is: {', '.join(network.nodes)}")
-            if isinstance(fault, LinkOutage) and frozenset((fault.one, fault.other)) not in links:
-                raise ConfigError(f"{fault}: there is no link between {fault.one!r} and {fault.other!r}")
-            if (
-                isinstance(fault, LinkOutage | NodeOutage | Amnesia | Partition)
-                and not 0 <= fault.from_us < fault.to_us
-            ):
-                raise ConfigError(f"{fault}: it must begin at 0 or later, and end after it begins")
-            if isinstance(fault, SlowNode) and fault.message_us < 0:
-                raise ConfigError(f"{fault}: write 0 or more")
-            if isinstance(fault, SlowCoordinator) and fault.most_us < 0:
-                raise ConfigError(f"{fault}: write 0 or more")
-            if isinstance(fault, Amnesia) and fault.to_us >= FOREVER:
-                raise ConfigError(f"{fault}: a node that never comes back has nothing to forget; write an outage")
-            if isinstance(fault, ClockSkew):
-                allowed_us = _lateness_us(network, fault.node)
-                if not 0 <= self.behind_us(fault.node) <= allowed_us:
-                    raise ConfigError(
-                        f"{fault}: its sources allow events to be {show_us(allowed_us)} late, and a clock that is "
-                        "further behind, or ahead, would make all their events late; give them more lateness"
-                    )
+            match fault:
+                case LinkOutage():
+                    if frozenset((fault.one, fault.other)) not in links:
+                        raise ConfigError(f"{fault}: there is no link between {fault.one!r} and {fault.other!r}")
+                    _check_span(fault)
+                case NodeOutage() | Partition():
+                    _check_span(fault)
+                case Amnesia():
+                    _check_span(fault)
+                    if fault.to_us >= FOREVER:
+                        raise ConfigError(
+                            f"{fault}: a node that never comes back has nothing to forget; write an outage"
+                        )
+                case SlowNode():
+                    _check_length(fault, fault.message_us)
+                case SlowCoordinator():
+                    _check_length(fault, fault.most_us)
+                case ClockSkew():
+                    self._check_skew(fault, network)
+                case _:
+                    assert_never(fault)
+
+    def _check_skew(self, skew: ClockSkew, network: Network) -> None:
+        allowed_us = _lateness_us(network, skew.node)
+        if not 0 <= self.behind_us(skew.node) <= allowed_us:
+            raise ConfigError(
+                f"{skew}: its sources allow events to be {show_us(allowed_us)} late, and a clock that is further "
+                "behind, or ahead, would make all their events late; give them more lateness"
+            )
 
     def _all(self) -> Iterator[Fault]:
-        for each in fields(self):
-            yield from getattr(self, each.name)
+        for kind in fields(self):
+            yield from getattr(self, kind.name)
 
 
 Fault = LinkOutage | NodeOutage | Amnesia | Partition | SlowNode | ClockSkew | SlowCoordinator
@@ -271,14 +282,31 @@ def _lateness_us(network: Network, node: str) -> int:
 
 
 def _nodes(fault: Fault) -> tuple[str, ...]:
-    if isinstance(fault, SlowCoordinator):
-        return ()
-    if isinstance(fault, LinkOutage):
-        return fault.one, fault.other
-    return tuple(sorted(fault.nodes)) if isinstance(fault, Partition) else (fault.node,)
+    """The nodes that a fault names."""
+    match fault:
+        case LinkOutage():
+            return fault.one, fault.other
+        case Partition():
+            return tuple(sorted(fault.nodes))
+        case NodeOutage() | Amnesia() | SlowNode() | ClockSkew():
+            return (fault.node,)
+        case SlowCoordinator():
+            return ()
+        case _:
+            assert_never(fault)
 
 
-def _span(what: str, outage: Any) -> str:
+def _check_span(fault: LinkOutage | NodeOutage | Amnesia | Partition) -> None:
+    if not 0 <= fault.from_us < fault.to_us:
+        raise ConfigError(f"{fault}: it must begin at 0 or later, and end after it begins")
+
+
+def _check_length(fault: Fault, length_us: int) -> None:
+    if length_us < 0:
+        raise ConfigError(f"{fault}: write 0 or more")
+
+
+def _span(state: str, outage: Any) -> str:
     if outage.to_us >= FOREVER:
-        return f"{what} for good from {show_us(outage.from_us)} on"
-    return f"{what} from {show_us(outage.from_us)} to {show_us(outage.to_us)}"
+        return f"{state} for good from {show_us(outage.from_us)} on"
+    return f"{state} from {show_us(outage.from_us)} to {show_us(outage.to_us)}"

@@ -39,7 +39,7 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RunFigures:
     """What a run cost."""
 
     strategy: str
@@ -88,12 +88,12 @@ class Figures:
         }
 
 
-def _link_name(one: str, other: str) -> str:
+def _link_name(first: str, other: str) -> str:
     """``a-b``; with spaces where a name has a dash of its own, so that no two links are called the same."""
-    return f"{one} - {other}" if "-" in one + other else f"{one}-{other}"
+    return f"{first} - {other}" if "-" in first + other else f"{first}-{other}"
 
 
-def figures(outcome: Outcome, centr: Outcome | None = None) -> Figures:
+def figures(outcome: Outcome, centr: Outcome | None = None) -> RunFigures:
     """The figures of a run, relative to the outcome of centr over the same events if that is given."""
     by_kind = {kind: Traffic() for kind in KINDS}
     by_link: defaultdict[tuple[str, str], Traffic] = defaultdict(Traffic)
@@ -106,8 +106,8 @@ def figures(outcome: Outcome, centr: Outcome | None = None) -> Figures:
         else:
             _add(headline, amount)
             _add(link, amount)
-    delays = sorted(each.delivered_us - each.item.ts for each in outcome.delivered)
-    composites = sum(isinstance(each.item, Composite) for each in outcome.delivered)
+    delays = sorted(delivery.delivered_us - delivery.item.ts for delivery in outcome.delivered)
+    composites = sum(isinstance(delivery.item, Composite) for delivery in outcome.delivered)
     delay_us = {share: percentile(delays, share) for share in PERCENTILES}
     relative = None
     if centr is not None:
@@ -122,7 +122,7 @@ def figures(outcome: Outcome, centr: Outcome | None = None) -> Figures:
             _ratio(overhead.messages, base.overhead.messages),
             _ratio(overhead.bytes, base.overhead.bytes),
         )
-    return Figures(
+    return RunFigures(
         strategy=outcome.strategy,
         composites=composites,
         events_delivered=len(outcome.delivered) - composites,
@@ -187,46 +187,46 @@ def _in_order(delivery: Delivery) -> tuple[Any, ...]:
 # -- a report for the terminal -----------------------------------------------------------------------------------------
 
 
-def render(found: Figures) -> str:
+def render(run: RunFigures) -> str:
     """The figures as a report to read, without a line end."""
-    delivered = plural(found.composites, "composite event")
-    if found.events_delivered:
-        delivered += f" and {plural(found.events_delivered, 'event')}"
-    lines = [f"strategy {found.strategy}: {delivered} delivered"]
-    if found.delay_us[50] is not None:
-        shares = ", ".join(f"p{share} {show_us(delay or 0)}" for share, delay in found.delay_us.items())
+    delivered = plural(run.composites, "composite event")
+    if run.events_delivered:
+        delivered += f" and {plural(run.events_delivered, 'event')}"
+    lines = [f"strategy {run.strategy}: {delivered} delivered"]
+    if run.delay_us[50] is not None:
+        shares = ", ".join(f"p{share} {show_us(delay or 0)}" for share, delay in run.delay_us.items())
         lines.append(f"delay from the latest event to the sink: {shares}")
-    lines += ["", *_traffic_table(found), "", *_link_table(found)]
-    lines += ["", "tasks by node:" if any(found.tasks.values()) else "no node has a task"]
-    for node, texts in found.tasks.items():
+    lines += ["", *_traffic_table(run), "", *_link_table(run)]
+    lines += ["", "tasks by node:" if any(run.tasks.values()) else "no node has a task"]
+    for node, texts in run.tasks.items():
         lines += [f"  {node}: {times}{text}" for text, times in _repeated(texts)]
-    if found.relative is not None:
-        lines += ["", _relative_line(found.relative)]
+    if run.relative is not None:
+        lines += ["", _relative_line(run.relative)]
     return "\n".join(lines)
 
 
-def _traffic_table(found: Figures) -> list[str]:
+def _traffic_table(run: RunFigures) -> list[str]:
     def row(name: str, amount: Traffic) -> tuple[str, ...]:
         return name, f"{amount.events:,}", f"{amount.messages:,}", f"{amount.bytes:,}"
 
-    kinds = [(kind, amount) for kind, amount in found.by_kind.items() if amount != Traffic()]
+    kinds = [(kind, amount) for kind, amount in run.by_kind.items() if amount != Traffic()]
     judged = [row(f"  {kind}", amount) for kind, amount in kinds if kind not in OVERHEAD_KINDS]
     beside = [row(f"  {kind}", amount) for kind, amount in kinds if kind in OVERHEAD_KINDS]
     head = ("traffic over all links", "events", "messages", "bytes")
-    rows = [row("total", found.traffic), *judged, row("overhead", found.overhead), *beside]
+    rows = [row("total", run.traffic), *judged, row("overhead", run.overhead), *beside]
     return table_lines(head, rows, figures=range(1, len(head)))
 
 
-def _link_table(found: Figures) -> list[str]:
-    if not found.by_link:
+def _link_table(run: RunFigures) -> list[str]:
+    if not run.by_link:
         return ["nothing crossed a link"]
     head = ("traffic by link, without overhead", "events", "messages", "bytes")
     rows = [
-        (f"  {one}-{other}", f"{amount.events:,}", f"{amount.messages:,}", f"{amount.bytes:,}")
-        for (one, other), amount in found.by_link.items()
+        (f"  {first}-{other}", f"{amount.events:,}", f"{amount.messages:,}", f"{amount.bytes:,}")
+        for (first, other), amount in run.by_link.items()
         if amount != Traffic()
     ]
-    idle = len(found.by_link) - len(rows)
+    idle = len(run.by_link) - len(rows)
     if not rows:
         return [f"nothing but overhead crossed {plural(idle, 'link')}"]
     rest = [f"  and {plural(idle, 'link')} with nothing but overhead"] if idle else []

@@ -35,14 +35,15 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Forgets:
-    """A node starts with an empty memory; it is told of it, and later the coordinator."""
+    """A node starts again with an empty memory; the coordinator notices it later."""
 
     node: str
-    known: bool = False
+    noticed: bool = False
+    """The coordinator notices it now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportArrived:
     """A report has reached the coordinator."""
 
     node: str

@@ -60,5 +60,5 @@ class Holding:
         yield at_us, HandedOver(node, self._downtimes[node])
 
     def is_latest(self, handed_over: HandedOver) -> bool:
-        """Whether the node was not down once more since."""
+        """Whether the node has stayed up since this hand-over began."""
         return self._downtimes[handed_over.node] == handed_over.downtime

@@ -19,7 +19,7 @@ Interval = tuple[int, int]
 """From (inclusive) and to (exclusive), in virtual microseconds."""
 
 
-class Wire:
+class LinkDirection:
     """One direction of a link.
 
     Frames leave one after the other at the link's bandwidth, travel for its delay and some jitter, and arrive in the
@@ -133,12 +133,12 @@ class Wire:
 
 def merged(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     """The same times as disjoint intervals in order; empty ones are left out."""
-    found: list[Interval] = []
+    disjoint: list[Interval] = []
     for from_us, to_us in sorted(intervals):
         if to_us <= from_us:
             continue
-        if found and from_us <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], to_us))
+        if disjoint and from_us <= disjoint[-1][1]:
+            disjoint[-1] = (disjoint[-1][0], max(disjoint[-1][1], to_us))
         else:
-            found.append((from_us, to_us))
-    return tuple(found)
+            disjoint.append((from_us, to_us))
+    return tuple(disjoint)

@@ -100,9 +100,9 @@ class _Node:
         self._counters.source(source, event.type).taken(1, now_us, refused)
         if refused:
             return
-        known = self._births
-        if known is not None and known[0] == now_us and known[1][-1].seq + 1 == event.seq:
-            known[1].append(event)
+        births = self._births
+        if births is not None and births[0] == now_us and births[1][-1].seq + 1 == event.seq:
+            births[1].append(event)
             return
         self._tell_births()
         self._births = (now_us, [event])

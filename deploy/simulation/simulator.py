@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
-from typing import Any
+from typing import Any, assert_never
 
 from headwater.coordinator.core import Coordinator, Orders
 from headwater.coordinator.layout.ground import Planner, at_the_middle
 from headwater.coordinator.requests import Change, DeployRules, FallBack
-from headwater.deploy.simulation.accounts import Accounts
+from headwater.deploy.simulation.accounts import SimulatedAccounts
 from headwater.deploy.simulation.checkers import Checkers
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.happenings import (
@@ -26,16 +26,15 @@ from headwater.deploy.simulation.happenings import (
     Forgets,
     GiveUp,
     Lost,
+    ReportArrived,
     Spoken,
-    Told,
     expected_outages,
     is_of_old_life,
 )
 from headwater.deploy.simulation.holding import HandedOver, HandOver, Holding
-from headwater.deploy.simulation.links import FOREVER
-from headwater.deploy.simulation.links import Wire as LinkWire
+from headwater.deploy.simulation.links import FOREVER, LinkDirection
 from headwater.deploy.simulation.outcome import Delivery, Outcome
-from headwater.deploy.simulation.watcher import Watcher as Watcher
+from headwater.deploy.simulation.watcher import SimulationWatcher as SimulationWatcher
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.effects import (
     Born,
@@ -66,7 +65,7 @@ DETECTION_US = 1_000_000  # after a link or a node is gone for good the coordina
 REFUSED = ("late_events", "unadvertised_events")
 
 Birth = tuple[int, int, Event]
-Happening = Lost | Back | Forgets | HandOver | HandedOver | Told | GiveUp | Decide | Change
+Happening = Lost | Back | Forgets | HandOver | HandedOver | ReportArrived | GiveUp | Decide | Change
 
 
 def simulate(
@@ -88,7 +87,7 @@ def simulate(
     detection_us: int = DETECTION_US,
     lay_out: Planner = at_the_middle,
     falls_back: bool = True,
-    watcher: Watcher | None = None,
+    watcher: SimulationWatcher | None = None,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
@@ -107,7 +106,7 @@ def simulate(
     starts_us = first[0] if first is not None else 0
     setup_us = SETUP_US
     while True:
-        made = Simulation(
+        simulation = Simulation(
             network,
             strategy or network.strategy,
             seed,
@@ -122,11 +121,11 @@ def simulate(
             lay_out=lay_out,
             falls_back=falls_back,
         )
-        if made.set_up(starts_us - setup_us) < starts_us:
+        if simulation.set_up(starts_us - setup_us) < starts_us:
             break
         setup_us *= 8
-    made.watcher = watcher
-    return made.run(chain(() if first is None else (first,), upcoming), on_progress, changes, until_us)
+    simulation.watcher = watcher
+    return simulation.run(chain(() if first is None else (first,), upcoming), on_progress, changes, until_us)
 
 
 class Simulation:
@@ -154,13 +153,13 @@ class Simulation:
         self.faults = faults
         self._seed = seed
         self.outcome = Outcome(strategy)
-        self.watcher: Watcher | None = None
+        self.watcher: SimulationWatcher | None = None
         self.now_us = 0
         self._travels = wire
         self._keep = keep
         self._on_delivery = on_delivery
         self._wire = Wire(network.types, network.rules)
-        self.accounts = Accounts(self.outcome, self._wire)
+        self.accounts = SimulatedAccounts(self.outcome, self._wire)
         self._settings = settings
         self._around = network.neighbours()
         self.nodes = {node: self._new_core(node) for node in network.nodes}
@@ -268,7 +267,7 @@ class Simulation:
     def _go_on_until(self, until_us: int) -> None:
         """All births before this time have been; what else happens before it follows."""
         heap, idle = self._heap, self._idle
-        while queue := min((each for each in (heap, idle) if each and each[0][0] < until_us), default=None):
+        while queue := min((queued for queued in (heap, idle) if queued and queued[0][0] < until_us), default=None):
             self._step(queue)
         self.outcome.finished_us = self.now_us = until_us
 
@@ -280,10 +279,10 @@ class Simulation:
         self.outcome.started_us = self.now_us
         return self.now_us if self.coordinator.trees.all_stand() else FOREVER
 
-    def _wires(self, phase: str) -> dict[tuple[str, str], LinkWire]:
+    def _wires(self, phase: str) -> dict[tuple[str, str], LinkDirection]:
         cuts = self.faults.cuts if phase == "run" else Faults().cuts
         return {
-            (node, other): LinkWire(link, random.Random(f"{self._seed} {phase} {node} {other}"), cuts(node, other))
+            (node, other): LinkDirection(link, random.Random(f"{self._seed} {phase} {node} {other}"), cuts(node, other))
             for node, around in self.network.neighbours().items()
             for other, link in around.items()
         }
@@ -333,7 +332,7 @@ class Simulation:
                 if node in self.nodes and self._holding.is_latest(happens) and not self._downtime(node):
                     numbers = _sources(self.nodes[node])
                     self._perform(node, self._handle(node, SourcesHeard(numbers)))
-            case Told(node, report):
+            case ReportArrived(node, report):
                 self._coordinate(self.coordinator.reported(node, report))
             case GiveUp():
                 self._give_up()
@@ -367,14 +366,14 @@ class Simulation:
 
     def _downtime(self, node: str) -> tuple[int, int] | None:
         """The downtime that the node is in."""
-        return next((each for each in self._down[node] if each[0] <= self.now_us < each[1]), None)
+        return next((interval for interval in self._down[node] if interval[0] <= self.now_us < interval[1]), None)
 
     def _bear(self, source: int, event: Event) -> None:
-        known = self.coordinator.sources.get(source)
-        if known is None:
+        known_source = self.coordinator.sources.get(source)
+        if known_source is None:
             self.outcome.counters["unborn"] += 1  # no node knows of such a source (yet)
             return
-        node = known[0]
+        node = known_source[0]
         if (downtime := self._downtime(node)) is not None:
             if not self._holding.holds(node, downtime, source, event):
                 self.outcome.counters["unborn"] += 1  # the node is down, and its sources with it
@@ -408,22 +407,26 @@ class Simulation:
 
     def _perform(self, node: str, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
-                self._send(node, effect)
-            elif isinstance(effect, Deliver):
-                for row in effect.rows:
-                    self._deliver(node, effect.sink, row)
-            elif isinstance(effect, SetTimer):
-                at = max(self.now_us, effect.at_us + self._behind[node])
-                queue = self._idle if effect.idle else self._heap
-                self._schedule(queue, at, node, TimerFired(effect.name))
-            elif isinstance(effect, Report):
-                self.outcome.counters[effect.counter] += effect.count
-            elif isinstance(effect, Tell):
-                if self._spoken.most_us:
-                    self._push(self._spoken.arrival_us(node, "", self.now_us), "", Told(node, effect.report))
-                else:
-                    self._coordinate(self.coordinator.reported(node, effect.report))
+            match effect:
+                case Send():
+                    self._send(node, effect)
+                case Deliver():
+                    for row in effect.rows:
+                        self._deliver(node, effect.sink, row)
+                case SetTimer():
+                    at = max(self.now_us, effect.at_us + self._behind[node])
+                    queue = self._idle if effect.idle else self._heap
+                    self._schedule(queue, at, node, TimerFired(effect.name))
+                case Report():
+                    self.outcome.counters[effect.counter] += effect.count
+                case Tell():
+                    if self._spoken.most_us:
+                        arrival_us = self._spoken.arrival_us(node, "", self.now_us)
+                        self._push(arrival_us, "", ReportArrived(node, effect.report))
+                    else:
+                        self._coordinate(self.coordinator.reported(node, effect.report))
+                case _:
+                    assert_never(effect)
 
     def _coordinate(self, orders: Orders) -> None:
         """The coordinator's word reaches a node at once (unless a fault slows it down), or when it is up again."""
@@ -437,7 +440,7 @@ class Simulation:
         node = forgets.node
         if node not in self.nodes:
             return
-        if forgets.known:
+        if forgets.noticed:
             self._strangers[node] -= 1
             if not self._strangers[node]:
                 is_known = node in self.coordinator.nodes()
@@ -447,12 +450,12 @@ class Simulation:
         self._note_forgotten(node)
         self.nodes[node] = self._new_core(node)
         for queue in (self._heap, self._idle):
-            queue[:] = [each for each in queue if not is_of_old_life(node, each[2], each[3])]
+            queue[:] = [entry for entry in queue if not is_of_old_life(node, entry[2], entry[3])]
             heapify(queue)
         rng = random.Random(f"{self._seed} forgets {node} {self.now_us}")
         for other, link in self._around[node].items():
             for one_way in ((node, other), (other, node)):
-                self._links[one_way] = LinkWire(link, random.Random(rng.random()), self.faults.cuts(*one_way))
+                self._links[one_way] = LinkDirection(link, random.Random(rng.random()), self.faults.cuts(*one_way))
             if other in self.nodes:
                 self._resetting[other, node] += 1
                 due_us = self.now_us + rng.randint(0, self._detection_us)
@@ -460,7 +463,7 @@ class Simulation:
         if self.checkers is not None:
             self.checkers.forgot(node)
         self._strangers[node] += 1
-        self._push(self.now_us + rng.randint(0, self._detection_us), "", Forgets(node, known=True))
+        self._push(self.now_us + rng.randint(0, self._detection_us), "", Forgets(node, noticed=True))
 
     def _note_forgotten(self, node: str) -> None:
         if self._born_at[node]:

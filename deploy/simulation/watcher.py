@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from headwater.deploy.simulation.simulator import Simulation
 
 
-class Watcher(Protocol):
+class SimulationWatcher(Protocol):
     """Keeps records of a run, as a node process does of itself."""
 
     def begins(self, run: Simulation) -> None:

@@ -23,14 +23,14 @@ from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import read_network
 from headwater.deploy.reporting.groups import grouped
 from headwater.deploy.reporting.inputs import find_runs
-from headwater.deploy.reporting.labels import LONGEST, Circle, placed, short_names
+from headwater.deploy.reporting.labels import LONGEST, NodeCircle, placed, short_names
 from headwater.deploy.reporting.layout import laid_out
 from headwater.deploy.reporting.page import page
 from headwater.deploy.reporting.shapes import shape_of
 from headwater.deploy.reporting.terminal import render, to_json
 from headwater.deploy.reporting.words import headline
 from headwater.deploy.simulation.births import births
-from headwater.deploy.simulation.figures import Figures, figures, percentile
+from headwater.deploy.simulation.figures import RunFigures, figures, percentile
 from headwater.deploy.simulation.recording import Recorder
 from headwater.deploy.simulation.simulator import simulate
 from headwater.pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
@@ -106,7 +106,7 @@ def tables(spark: Any, runs: list[Recorded]) -> Tables:
 
 
 @pytest.fixture(scope="module")
-def simulated(runs: list[Recorded], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Figures]:
+def simulated(runs: list[Recorded], tmp_path_factory: pytest.TempPathFactory) -> dict[str, RunFigures]:
     """What the simulator itself says of the same runs."""
     file = tmp_path_factory.mktemp("same") / "fires.yaml"
     file.write_text(NETWORK)
@@ -121,7 +121,7 @@ def simulated(runs: list[Recorded], tmp_path_factory: pytest.TempPathFactory) ->
 # -- what is reported --------------------------------------------------------------------------------------------------
 
 
-def test_links_carry_what_the_simulator_accounted(tables: Tables, simulated: dict[str, Figures]) -> None:
+def test_links_carry_what_the_simulator_accounted(tables: Tables, simulated: dict[str, RunFigures]) -> None:
     for name, figure in simulated.items():
         by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
         by_link: dict[tuple[str, ...], int] = defaultdict(int)
@@ -148,7 +148,7 @@ def test_events_by_type_are_the_bodies_that_crossed(tables: Tables) -> None:
     assert {row["type"] for row in tables.of("link_types", "centr")} == {"Smoke", "Temp", "Fire", "Hot"}
 
 
-def test_centralised_is_what_a_simulated_centr_sends(tables: Tables, simulated: dict[str, Figures]) -> None:
+def test_centralised_is_what_a_simulated_centr_sends(tables: Tables, simulated: dict[str, RunFigures]) -> None:
     sent = simulated["centr"].traffic.events
     assert tables.run("centr")["centralised_events"] == sent
     assert tables.run("st")["centralised_events"] == sent
@@ -157,7 +157,7 @@ def test_centralised_is_what_a_simulated_centr_sends(tables: Tables, simulated: 
     assert 0 < tables.run("st")["transmission_ratio"] < 1
 
 
-def test_latencies_are_those_of_the_simulator(tables: Tables, simulated: dict[str, Figures]) -> None:
+def test_latencies_are_those_of_the_simulator(tables: Tables, simulated: dict[str, RunFigures]) -> None:
     for name, figure in simulated.items():
         run = tables.run(name)
         assert run["composites"] == figure.composites
@@ -543,14 +543,14 @@ def test_names_on_a_map_are_short_and_stand_where_nothing_else_is() -> None:
     assert len(cut) <= LONGEST
     assert (cut[:3], cut[-3:]) == ("aaa", "aa1")
 
-    beside = {"a": Circle(100, 100, 10), "b": Circle(130, 100, 10), "c": Circle(160, 100, 10)}
+    beside = {"a": NodeCircle(100, 100, 10), "b": NodeCircle(130, 100, 10), "c": NodeCircle(160, 100, 10)}
     found = placed(beside, {name: name * 9 for name in beside}, 11, (300, 200))
     assert (found["a"].x, found["a"].y > 110) == (100, True)  # below, as long as there is room
     assert len({(label.x, label.y) for label in found.values()}) == 3
     boxes = [(label.x - 31, label.y - 9, label.x + 31, label.y + 2) for label in found.values()]
     for one, other in combinations(boxes, 2):
         assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
-    assert placed({"a": Circle(5, 5, 4)}, {"a": "far too long for this"}, 11, (20, 20)) == {}
+    assert placed({"a": NodeCircle(5, 5, 4)}, {"a": "far too long for this"}, 11, (20, 20)) == {}
 
 
 def test_runs_that_did_equally_well_are_named_together() -> None:

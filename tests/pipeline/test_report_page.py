@@ -19,7 +19,7 @@ from headwater.deploy.reporting.over_time import over_time, stretches
 from headwater.deploy.reporting.page import page
 from headwater.deploy.reporting.strategies import page as strategies_page
 from headwater.deploy.reporting.words import headline
-from headwater.deploy.simulation.comparison import Compared, Comparison, OneRun
+from headwater.deploy.simulation.comparison import ComparedStrategy, Comparison, OneRun
 from headwater.node.observe.accounts import KINDS
 from headwater.pipeline.report.inputs import Recorded
 from headwater.pipeline.report.job import report_tables
@@ -235,9 +235,9 @@ def a_comparison() -> Comparison:
         values: dict[str, Any] = {"composites": 7, **dict.fromkeys(names, 1_000 * factor)}
         return OneRun(seed, values, dict.fromkeys(names, factor))
 
-    strategies = [Compared("centr", [run(seed, 1.0) for seed in (0, 1)])]
-    strategies += [Compared(name, [run(0, 0.2), run(1, 0.3)]) for name in ("st", "mt", "inev")]
-    strategies.append(Compared("mt-pp", why_not=f"the rule {'z' * 80} counts events, which only centr can"))
+    strategies = [ComparedStrategy("centr", [run(seed, 1.0) for seed in (0, 1)])]
+    strategies += [ComparedStrategy(name, [run(0, 0.2), run(1, 0.3)]) for name in ("st", "mt", "inev")]
+    strategies.append(ComparedStrategy("mt-pp", why_not=f"the rule {'z' * 80} counts events, which only centr can"))
     return Comparison("fires", (0, 1), strategies)
 
 

@@ -23,7 +23,7 @@ from headwater.deploy.experiments.confidence import mean
 from headwater.deploy.experiments.jobs import Job, Result, bounded_time_s, jobs_of, work
 from headwater.deploy.experiments.parallel import Failure, run_all
 from headwater.deploy.experiments.plots import plot
-from headwater.deploy.experiments.results import COLUMNS, Results, Row, rows_of
+from headwater.deploy.experiments.results import COLUMNS, ResultRow, Results, rows_of
 from headwater.deploy.experiments.tables import curves, table
 from headwater.deploy.experiments.trex.findings import findings
 from headwater.deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
@@ -535,7 +535,7 @@ def test_times_are_shown_as_people_say_them(seconds: float, shown: str) -> None:
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def rows_with(traffic: Callable[[int, float, str], float], delay: Callable[[str], float]) -> list[Row]:
+def rows_with(traffic: Callable[[int, float, str], float], delay: Callable[[str], float]) -> list[ResultRow]:
     jobs = replace(QUICK, seeds=2).jobs([10, 12, 20], TREE_STRATEGIES)
     rows = []
     for job in jobs:
@@ -629,7 +629,8 @@ def command(*arguments: str) -> int:
     ("arguments", "sentence"),
     [
         (["--figure", "9"], "there is no figure '9'; there are 10, 11"),
-        (["--strategies", "st,mst"], "there is no strategy 'mst'; there are centr, st"),
+        (["--strategies", "st,mst"], "unknown strategy 'mst'; did you mean 'st'? strategies: centr, st"),
+        (["--strategies", "inev"], "build trees, and inev does not; choose from centr, st"),
         (["--quick", "--full"], "exclude each other"),
         (["--time", "5"], "not a duration"),
         (["--time", "10ms"], "too short"),

@@ -23,7 +23,7 @@ from headwater.deploy.experiments.inev.scenario import PlanScenario
 from headwater.deploy.experiments.inev.simulated import compared
 from headwater.deploy.experiments.inev.tables import plot, table
 from headwater.deploy.experiments.jobs import Job
-from headwater.deploy.experiments.results import KEY_COLUMNS, Row, rows_at
+from headwater.deploy.experiments.results import KEY_COLUMNS, ResultRow, rows_at
 from headwater.protocol.errors import ConfigError
 
 SMALL = PlanScenario(nodes=8, types=5, queries=3, attempts=30, selectivity=0.1)
@@ -228,12 +228,12 @@ def test_the_quick_size_keeps_both_ends_of_every_axis() -> None:
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def row(figure: str, x: float, line: str, seed: int = 1, **figures: float) -> Row:
+def row(figure: str, x: float, line: str, seed: int = 1, **figures: float) -> ResultRow:
     empty: dict[str, float | None] = dict.fromkeys(COLUMNS[len(KEY_COLUMNS) :])
-    return Row(figure, x, line, seed, 0.0, "scenario", empty | figures)
+    return ResultRow(figure, x, line, seed, 0.0, "scenario", empty | figures)
 
 
-def as_in_the_paper() -> list[Row]:
+def as_in_the_paper() -> list[ResultRow]:
     found = [row("4a", 1.3, "inev", ratio=0.1), row("4a", 1.3, "push-pull", ratio=0.12)]
     found += [row("4b", 1.3, "inev", ratio=0.1), row("4b", 1.3, "push-pull", ratio=0.97)]
     found += [row("7a", x, line, ratio=0.2) for x in (0.0, 1.0) for line in FIGURES["7a"].lines]
@@ -262,7 +262,7 @@ def test_findings_come_out_where_the_numbers_are_as_in_the_paper() -> None:
     ],
     ids=["dear pull", "cheap pull", "dear Kleene", "no repair", "orders matter"],
 )
-def test_a_finding_does_not_come_out_where_the_numbers_say_otherwise(other: Row, about: str) -> None:
+def test_a_finding_does_not_come_out_where_the_numbers_say_otherwise(other: ResultRow, about: str) -> None:
     rest = [each for each in as_in_the_paper() if each.key != other.key]
     assert len(rest) < len(as_in_the_paper())
     failed = [finding.claim for finding in findings([*rest, other]) if finding.came_out is False]

@@ -17,10 +17,10 @@ from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster import log_files
 from headwater.deploy.cluster.keeper import how_it_ended
 from headwater.deploy.cluster.local import free_ports
-from headwater.deploy.cluster.plan import Kind, Plan, Process, file_name, plan_from_json
+from headwater.deploy.cluster.plan import Kind, Process, RunPlan, file_name, plan_from_json
 from headwater.deploy.cluster.processes import usage
 from headwater.deploy.cluster.runs import Run, marked, the_run, write_whole
-from headwater.deploy.cluster.stage import Stage, Wishes, log_of
+from headwater.deploy.cluster.stage import ClusterStage, Wishes, log_of
 from headwater.deploy.cluster.start import Steps, start, start_keeper
 from headwater.deploy.cluster.status import rows
 from headwater.deploy.cluster.stop import stop
@@ -47,7 +47,7 @@ def standin(run: Run, name: str, *words: str, role: Any = "node", http: str | No
 
 
 def keep(run: Run, *processes: Process, drain_s: float = 10.0) -> int:
-    plan = Plan(name=run.name, kind="local", network="none.yaml", processes=processes, drain_s=drain_s)
+    plan = RunPlan(name=run.name, kind="local", network="none.yaml", processes=processes, drain_s=drain_s)
     write_whole(run.plan_file, plan.to_json())
     pid = start_keeper(run)
     until(lambda: all("is there" in text_of(run, each.name) for each in processes), "everything has started")
@@ -213,7 +213,7 @@ class Standins:
     def check(self) -> None:
         pass
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
         ports = free_ports(0)
         run.logs.mkdir(parents=True, exist_ok=True)
         pages = {node: f"127.0.0.1:{next(ports)}" for node in wishes.file.network.nodes}
@@ -221,7 +221,7 @@ class Standins:
             run, "@coordinator", "--after", *pages.values(), role="coordinator", http=f"127.0.0.1:{next(ports)}"
         )
         nodes = [standin(run, node, *self.words.get(node, []), http=page) for node, page in pages.items()]
-        return Plan(name=run.name, kind=self.kind, network="none", processes=(first, *nodes))
+        return RunPlan(name=run.name, kind=self.kind, network="none", processes=(first, *nodes))
 
     def remove(self, run: Run, made: Mapping[str, Any]) -> None:
         pass
@@ -234,7 +234,7 @@ def wishes(run: Run) -> Wishes:
 
 
 def test_up_returns_when_the_network_is_ready_and_leaves_it_running(run: Run) -> None:
-    stage: Stage = Standins()
+    stage: ClusterStage = Standins()
     plan = start(run, stage, wishes(run), Steps())
     assert [each.name for each in plan.processes] == ["@coordinator", "p1", "p2"]
     assert {row.state for row in rows(run)} == {"up"}
@@ -254,7 +254,7 @@ def test_up_shows_the_end_of_the_log_of_what_died_and_leaves_nothing(run: Run) -
 
 
 def test_a_plan_survives_being_written_down(run: Run) -> None:
-    plan = Plan(
+    plan = RunPlan(
         name="x",
         kind="netns",
         network="n.yaml",

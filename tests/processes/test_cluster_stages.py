@@ -16,12 +16,12 @@ import pytest
 
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster import addresses, machine
-from headwater.deploy.cluster.addresses import device_towards, subnets
+from headwater.deploy.cluster.addresses import choose_subnets, device_towards
 from headwater.deploy.cluster.children import spawn
 from headwater.deploy.cluster.machine import call
-from headwater.deploy.cluster.plan import Plan
+from headwater.deploy.cluster.plan import RunPlan
 from headwater.deploy.cluster.runs import Run, marked
-from headwater.deploy.cluster.stage import Stage, Wishes, names_of, noted
+from headwater.deploy.cluster.stage import ClusterStage, Wishes, names_of, noted
 from headwater.deploy.cluster.stages import stage_of
 from headwater.deploy.cluster.stop import stop
 from headwater.deploy.network.file import read_network
@@ -37,7 +37,7 @@ links:
 NAMED = NETWORK.replace("a node with a long name", "a-node-with-a-long-name")
 
 
-def usable(kind: str) -> Stage:
+def usable(kind: str) -> ClusterStage:
     """The stage, or the test is skipped with what this machine lacks."""
     stage = stage_of(kind)
     try:
@@ -150,7 +150,7 @@ def test_neighbours_reach_each_other_over_their_link_alone(kind: str, run: Run) 
     assert_nothing_left(run, plan)
 
 
-def check_commands(plan: Plan, run: Run) -> None:
+def check_commands(plan: RunPlan, run: Run) -> None:
     coordinator = plan.coordinator()
     assert "--addresses" in coordinator.arguments
     for process in plan.processes:
@@ -163,7 +163,7 @@ def address_of(address: str | None) -> str:
     return address.removeprefix("tcp://").rpartition(":")[0]
 
 
-def assert_nothing_left(run: Run, plan: Plan) -> None:
+def assert_nothing_left(run: Run, plan: RunPlan) -> None:
     short = names_of(run, ["x"])["x"].removesuffix("-x")
     assert not [each for each in os.listdir("/sys/class/net") if each.startswith(short)]
     if Path("/run/netns").is_dir():
@@ -205,7 +205,7 @@ def a_network(nodes: int) -> Network:
 
 def test_addresses_do_not_collide_with_each_other_or_with_the_machine() -> None:
     used = [ipaddress.IPv4Network(each) for each in ("10.64.0.0/16", "10.65.3.0/24", "192.168.0.0/16")]
-    made = subnets(a_network(300), used)
+    made = choose_subnets(a_network(300), used)
     assert str(made.management) == "10.66.0.0/16"
     given = [made.gateway, *made.nodes.values(), *(end.address for wire in made.wires for end in wire.ends)]
     assert len(set(given)) == len(given)
@@ -214,7 +214,7 @@ def test_addresses_do_not_collide_with_each_other_or_with_the_machine() -> None:
         assert one.network == other.network
         assert one.ip not in (one.network.network_address, one.network.broadcast_address)
     with pytest.raises(RunFailed, match=r"every network from 10\.64"):
-        subnets(a_network(2), [ipaddress.IPv4Network("10.0.0.0/8")])
+        choose_subnets(a_network(2), [ipaddress.IPv4Network("10.0.0.0/8")])
 
 
 def test_devices_have_names_that_the_system_takes() -> None:

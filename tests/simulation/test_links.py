@@ -19,7 +19,7 @@ from headwater.deploy.simulation.faults import (
     SlowNode,
     random_faults,
 )
-from headwater.deploy.simulation.links import FOREVER, TIMEOUT_MAX_US, Interval, Wire, merged
+from headwater.deploy.simulation.links import FOREVER, TIMEOUT_MAX_US, Interval, LinkDirection, merged
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Link, Network, Source
 
@@ -27,8 +27,8 @@ MS = 1_000
 SECOND = 1_000_000
 
 
-def a_wire(*, outages: tuple[Interval, ...] = (), seed: int = 1, **link: Any) -> Wire:
-    return Wire(Link("a", "b", **link), random.Random(seed), outages)
+def a_wire(*, outages: tuple[Interval, ...] = (), seed: int = 1, **link: Any) -> LinkDirection:
+    return LinkDirection(Link("a", "b", **link), random.Random(seed), outages)
 
 
 def a_network(lateness_us: int = 0) -> Network:
@@ -87,7 +87,7 @@ def test_a_lost_frame_is_sent_again_after_a_doubling_timeout() -> None:
 
     lost, through = 0.1, 0.9
     rng = Scripted(lost, lost, through, through)
-    wire = Wire(Link("a", "b", delay_us=5 * MS, loss=0.5), rng)
+    wire = LinkDirection(Link("a", "b", delay_us=5 * MS, loss=0.5), rng)
     assert wire.send(0, 100) == (20 * MS + 40 * MS + 5 * MS, 3)
     assert wire.send(1 * MS, 100) == (65 * MS, 1)  # it was there long before, and waits for the one ahead of it
     assert rng.draws == []
@@ -190,7 +190,7 @@ def test_frames_arrive_in_order_and_never_while_the_link_is_down(
     link: Link, outages: list[Interval], gaps: list[tuple[int, int]], seed: int
 ) -> None:
     def arrivals() -> list[tuple[int, int, int]]:
-        wire, now, found = Wire(link, random.Random(seed), outages), 0, []
+        wire, now, found = LinkDirection(link, random.Random(seed), outages), 0, []
         for gap, size in gaps:
             now += gap
             found.append((now, *wire.send(now, size)))
@@ -214,7 +214,7 @@ def test_frames_arrive_in_order_and_never_while_the_link_is_down(
 @given(link=links.filter(lambda link: not link.jitter_us and not link.loss))
 def test_without_jitter_and_loss_nothing_is_drawn(link: Link) -> None:
     rng = random.Random(3)
-    wire = Wire(link, rng, ((10, 20),))
+    wire = LinkDirection(link, rng, ((10, 20),))
     for at in range(0, 100, 10):
         wire.send(at, 50)
     assert rng.getstate() == random.Random(3).getstate()

@@ -46,8 +46,8 @@ def hangs_together(nodes: int, links: set[tuple[int, int]]) -> bool:
             node = group[node]
         return node
 
-    for one, other in links:
-        group[find(one)] = find(other)
+    for first, other in links:
+        group[find(first)] = find(other)
     return len({find(node) for node in range(nodes)}) == 1
 
 
@@ -70,7 +70,7 @@ def nested(draw: random.Random, types: list[str]) -> Pattern:
 
 def singles(draw: random.Random, texts: list[str], pairs: dict[str, float]) -> dict[str, float]:
     """Shares of events in matches: somewhere between what the pairs of a projection let through and all."""
-    found: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for text in texts:
         pattern = parse(text)
         assert len(set(leaves(pattern))) > 1
@@ -81,7 +81,7 @@ def singles(draw: random.Random, texts: list[str], pairs: dict[str, float]) -> d
                 if set(pair) <= types:
                     through *= value
             for type in sorted(types):
-                found.setdefault(
+                shares.setdefault(
                     f"{type}|{name}", draw.uniform(through, 1.0) if draw.random() < 0.5 else max(through, 1e-12) ** 0.5
                 )
-    return found
+    return shares

@@ -41,8 +41,10 @@ class CaseStudy:
         return float(self.days * DAY_S)
 
     def fingerprint(self) -> str:
-        told = repr((STUDY_VERSION, sorted((name, value) for name, value in asdict(self).items() if name != "folder")))
-        return blake2b(told.encode(), digest_size=6).hexdigest()
+        settings = repr(
+            (STUDY_VERSION, sorted((name, value) for name, value in asdict(self).items() if name != "folder"))
+        )
+        return blake2b(settings.encode(), digest_size=6).hexdigest()
 
     def seconds(self) -> float:
         recording = RECORDINGS[self.recording]
@@ -52,36 +54,38 @@ class CaseStudy:
         return compared(study(self, seed), progress)
 
 
-def study(given: CaseStudy, seed: int) -> Ruled:
+def study(case: CaseStudy, seed: int) -> Ruled:
     """The network of a query: rates and how often two events agree are counted in the stream itself."""
-    recording = RECORDINGS[given.recording]
-    texts = recording.queries[given.query]
+    recording = RECORDINGS[case.recording]
+    texts = recording.queries[case.query]
     read = list(map(types_in, texts))
-    wanted = set[str]().union(*read)
-    found = [each for each in recording.occurrences(Path(given.folder), given.days) if each[2] in wanted]
-    lasts_s = min(given.days, recording.days) * DAY_S
-    counts = Counter((kind, node) for _, node, kind, _ in found)
-    rates: dict[str, dict[str, float]] = {kind: {} for kind in sorted(wanted)}
+    types_read = set[str]().union(*read)
+    occurrences = [
+        occurrence for occurrence in recording.occurrences(Path(case.folder), case.days) if occurrence[2] in types_read
+    ]
+    lasts_s = min(case.days, recording.days) * DAY_S
+    counts = Counter((kind, node) for _, node, kind, _ in occurrences)
+    rates: dict[str, dict[str, float]] = {kind: {} for kind in sorted(types_read)}
     for (kind, node), times in sorted(counts.items()):
         rates[kind][f"n{node}"] = times * SPEED / lasts_s
     silent = [kind for kind, at in rates.items() if not at]
     if silent:
         raise ConfigError(
-            f"{given.recording}: no events of type {', '.join(silent)} in the first {given.days} days; take more days"
+            f"{case.recording}: no events of type {', '.join(silent)} in the first {case.days} days; take more days"
         )
     rules, shares = [], {}
     for at, (text, types) in enumerate(zip(texts, read, strict=True), 1):
-        name = f"Query{given.query}{'ab'[at - 1] if len(texts) > 1 else ''}"
+        name = f"Query{case.query}{'ab'[at - 1] if len(texts) > 1 else ''}"
         rules.append(rule_text(name, text, recording.key, f"{recording.window_s * 1000 // SPEED} ms"))
-        shares[name] = {frozenset(kind.lower() for kind in types): same_share(found, types, recording.window_s)}
+        shares[name] = {frozenset(kind.lower() for kind in types): same_share(occurrences, types, recording.window_s)}
     links = ring(Random(f"{seed}/links"), recording.nodes, 2)
     network = network_of(links, recording.key, rates, "\n".join(rules), "n0", 5.0)
 
     def births() -> Iterator[Birth]:
         position = {(source.node, source.type): at for at, source in enumerate(network.sources)}
-        declared = {each.name: each for each in network.types}
+        declared = {event_type.name: event_type for event_type in network.types}
         numbers = Counter[str]()
-        for recorded_us, node, kind, value in found:
+        for recorded_us, node, kind, value in occurrences:
             name = f"n{node}"
             numbers[name] += 1
             ts = recorded_us // SPEED
@@ -101,11 +105,11 @@ def types_in(text: str) -> set[str]:
     return set(re.findall(r"\b[A-Z]\b", text))
 
 
-def same_share(found: list[Occurrence], types: set[str], window_s: int) -> float:
+def same_share(occurrences: list[Occurrence], types: set[str], window_s: int) -> float:
     """Of all pairs of events of different types in the same window of the clock, the share that agrees."""
     windows: dict[int, Counter[str]] = {}
     agreeing: dict[tuple[int, int], Counter[str]] = {}
-    for ts, _, kind, value in found:
+    for ts, _, kind, value in occurrences:
         if kind in types:
             window = ts // (window_s * SECOND_US)
             windows.setdefault(window, Counter())[kind] += 1

@@ -58,7 +58,7 @@ def lines(
 
 
 def _selectivities(points: Iterable[float], make: Callable[[float], PlanScenario]) -> dict[str, dict[float, Any]]:
-    return lines(SELECTIVITIES, selectivity_label, points, lambda each, x: replace(make(x), selectivity=each))
+    return lines(SELECTIVITIES, selectivity_label, points, lambda share, x: replace(make(x), selectivity=share))
 
 
 def selectivity_label(upper: float) -> str:
@@ -66,7 +66,7 @@ def selectivity_label(upper: float) -> str:
 
 
 def _workloads(points: Iterable[float], make: Callable[[float], PlanScenario]) -> dict[str, dict[float, Any]]:
-    return lines(WORKLOADS, "{} queries".format, points, lambda each, x: replace(make(x), queries=each))
+    return lines(WORKLOADS, "{} queries".format, points, lambda queries, x: replace(make(x), queries=queries))
 
 
 _SIX: Final = PlanScenario(types=6, length=6)
@@ -108,7 +108,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
         Figure("4b", "Comparison of planners", "event skew", _compared(_SIX), quick=(1.1, 1.3, 2.0)),
         Figure(
             "5a", "Closeness to the estimate", "event skew",
-            lines((0.1, 0.01), selectivity_label, SKEWS, lambda each, x: replace(_SIX, selectivity=each, skew=x)),
+            lines((0.1, 0.01), selectivity_label, SKEWS, lambda share, x: replace(_SIX, selectivity=share, skew=x)),
             columns={"ratio": "plan", "estimate_ratio": "estimate"}, quick=(1.1, 1.3, 2.0),
         ),
         Figure(
@@ -172,7 +172,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
             "9e", "Variance of rates", "standard deviation, relative",
             lines(
                 (0.1, 0.001), selectivity_label, (0.0, 0.1, 0.25, 0.5, 1.0),
-                lambda each, x: replace(_DYNAMIC, kind="variance", selectivity=each, variance=x),
+                lambda share, x: replace(_DYNAMIC, kind="variance", selectivity=share, variance=x),
             ),
             {"broken": "planned for the mean", "replanned": "re-planned"}, quick=(0.0, 0.5, 1.0),
         ),
@@ -247,21 +247,21 @@ def _named(queries: Iterable[int]) -> dict[float, str]:
 
 def case_studies(folder: str, days: int, recordings: Iterable[str] = tuple(RECORDINGS)) -> Figure:
     """What table 3 has, on the recordings in a folder on which queries can be evaluated."""
-    found: dict[str, dict[float, CaseStudy]] = {}
+    studies: dict[str, dict[float, CaseStudy]] = {}
     for name in recordings:
         recording = RECORDINGS[name]
         whole = math.ceil(recording.days)
-        taken = min(days, whole) if name == LARGE else whole
-        label = f"{name}, {recording.nodes} nodes, {taken} day{'s' * (taken > 1)}"
-        found[label] = {
-            float(query): CaseStudy(recording=name, query=query, days=taken, folder=folder)
+        days_taken = min(days, whole) if name == LARGE else whole
+        label = f"{name}, {recording.nodes} nodes, {days_taken} day{'s' * (days_taken > 1)}"
+        studies[label] = {
+            float(query): CaseStudy(recording=name, query=query, days=days_taken, folder=folder)
             for query in recording.queries
         }
     return Figure(
         TABLE,
         "Case studies, run",
         "query",
-        found,
+        studies,
         {
             "ratio": "modelled ratio",
             "measured_ratio": "measured ratio",
@@ -273,7 +273,7 @@ def case_studies(folder: str, days: int, recordings: Iterable[str] = tuple(RECOR
             "transmission ratio": ("ratio", "measured_ratio"),
             "load of the busiest node over centralised": ("load_ratio",),
         },
-        named=_named({int(query) for points in found.values() for query in points}),
+        named=_named({int(query) for points in studies.values() for query in points}),
         reference=_PAPER,
     )
 
@@ -297,7 +297,7 @@ def modelled_studies(folder: str, folders: Iterable[str]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class InevSize:
     """How often every point is run, and how long plans of workloads are searched for."""
 
     seeds: int
@@ -312,7 +312,7 @@ class Size:
 
     def jobs(self, figures: Iterable[Figure]) -> list[Job]:
         """The runs that these figures need, each once."""
-        found: dict[Job, Job] = {}
+        jobs: dict[Job, Job] = {}
         for figure in figures:
             for line, points in figure.lines.items():
                 for x, scenario in points.items():
@@ -324,12 +324,12 @@ class Size:
                     recorded = isinstance(scenario, CaseStudy | ModelledStudy)
                     for seed in range(1, 1 + (min(self.seeds, self.topologies) if recorded else self.seeds)):
                         job = Job(scenario, line, seed, scenario.time_s)
-                        known = found.get(job, job)
-                        found[job] = replace(known, places=(*known.places, (figure.name, float(x))))
-        return list(found.values())
+                        earlier = jobs.get(job, job)
+                        jobs[job] = replace(earlier, places=(*earlier.places, (figure.name, float(x))))
+        return list(jobs.values())
 
 
-QUICK: Final = Size(seeds=3, attempts=50, orders=5, days=1, topologies=1, quick=True)
-MODERATE: Final = Size(seeds=5, attempts=200, orders=5, days=7, topologies=1)
-FULL: Final = Size(seeds=50, attempts=2000, orders=50, days=31, topologies=10)
+QUICK: Final = InevSize(seeds=3, attempts=50, orders=5, days=1, topologies=1, quick=True)
+MODERATE: Final = InevSize(seeds=5, attempts=200, orders=5, days=7, topologies=1)
+FULL: Final = InevSize(seeds=50, attempts=2000, orders=50, days=31, topologies=10)
 """The paper's number of runs and orders, with the plans that running networks get."""

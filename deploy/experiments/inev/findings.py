@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headwater.deploy.experiments.inev.figures import FIGURES
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import curves
 from headwater.deploy.experiments.trex.findings import Finding
 
@@ -25,9 +25,9 @@ Means = Mapping[str, Mapping[float, float]]
 """By line, over x."""
 
 
-def findings(rows: Sequence[Row]) -> list[Finding]:
+def findings(rows: Sequence[ResultRow]) -> list[Finding]:
     """All of them, from whatever rows there are; in the order of the figures."""
-    found = []
+    judged = []
     for number, (claim, needs, judge) in enumerate(_CLAIMS, 1):
         means = {(figure, column): _means(rows, figure, column) for figure, column in needs}
         try:
@@ -36,15 +36,15 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
             numbers, came_out = judge(*means.values())
         except (KeyError, ValueError):
             missing = " and ".join(dict.fromkeys(figure for figure, _ in needs))
-            found.append(Finding(number, claim, f"needs figure {missing}, all lines and ends of the axis", None))
+            judged.append(Finding(number, claim, f"needs figure {missing}, all lines and ends of the axis", None))
             continue
-        found.append(Finding(number, claim, numbers, came_out))
-    return found
+        judged.append(Finding(number, claim, numbers, came_out))
+    return judged
 
 
-def _means(rows: Sequence[Row], figure: str, column: str) -> Means:
-    found = curves(rows, figure, column, list(FIGURES[figure].lines))
-    return {line: {x: point.value for x, point in curve.items()} for line, curve in found.items()}
+def _means(rows: Sequence[ResultRow], figure: str, column: str) -> Means:
+    by_line = curves(rows, figure, column, list(FIGURES[figure].lines))
+    return {line: {x: point.value for x, point in curve.items()} for line, curve in by_line.items()}
 
 
 def _ends(curve: Mapping[float, float]) -> tuple[float, float]:

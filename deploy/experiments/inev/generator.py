@@ -30,7 +30,7 @@ def with_rates(case: dict[str, Any], rates: dict[str, dict[str, float]]) -> Prob
     from headwater.coordinator.inev.model.problem import event_network
 
     planned = case_from(case, "other rates").problem
-    links = [(str(one), str(other)) for one, other in case["edges"]]
+    links = [(str(first), str(other)) for first, other in case["edges"]]
     network = event_network([str(node) for node in case["nodes"]], links, rates)
     costs = planned.costs
     assert isinstance(costs, CaseCosts)
@@ -44,10 +44,10 @@ def draw_case(scenario: PlanScenario, seed: int) -> dict[str, Any]:
     queries = [str(pattern) for pattern in _workload(names, rates, scenario, seed)]
     low, high = scenario.selectivity / 10, scenario.selectivity
     pairs = {}
-    for at, one in enumerate(names):
+    for at, first in enumerate(names):
         for other in names[at + 1 :]:
-            draw = _stream(seed, "pair", one, other)
-            pairs[one + other] = 1.0 if draw.random() < 0.5 else draw.uniform(low, high)
+            draw = _stream(seed, "pair", first, other)
+            pairs[first + other] = 1.0 if draw.random() < 0.5 else draw.uniform(low, high)
     return {
         "format": "inev-case-1",
         "case": f"seed {seed}",
@@ -80,9 +80,9 @@ def _rates(names: list[str], scenario: PlanScenario, seed: int) -> dict[str, flo
 
 def _workload(names: list[str], rates: dict[str, float], scenario: PlanScenario, seed: int) -> list[Pattern]:
     """Different queries; of a workload with both operators every third has one, Kleene and negation in turn."""
-    found: list[Pattern] = []
+    patterns: list[Pattern] = []
     number = 0
-    while len(found) < scenario.queries:
+    while len(patterns) < scenario.queries:
         draw = _stream(seed, "query", number)
         length = scenario.length or draw.randint(min(3, scenario.types), min(6, scenario.types))
         types = draw.sample(names, length)
@@ -91,9 +91,9 @@ def _workload(names: list[str], rates: dict[str, float], scenario: PlanScenario,
             special = (("kleene", "negation")[number // 3 % 2]) if number % 3 == 0 and length > 3 else ""
         number += 1
         pattern = _query(draw, types, rates, special, scenario)
-        if pattern not in found:
-            found.append(pattern)
-    return found
+        if pattern not in patterns:
+            patterns.append(pattern)
+    return patterns
 
 
 def _query(draw: Random, types: list[str], rates: dict[str, float], special: str, scenario: PlanScenario) -> Pattern:
@@ -104,9 +104,9 @@ def _query(draw: Random, types: list[str], rates: dict[str, float], special: str
     if special == "kleene":
         pattern = nested(draw, types)
         return pattern if scenario.plain else _repeated(pattern, chosen)
-    first, last, *others = [name for name in types if name != chosen]
+    first, last, *unguarded = [name for name in types if name != chosen]
     guarded = Operator("SEQ" if scenario.plain else "NSEQ", (first, chosen, last))
-    return Operator("AND", (guarded, nested(draw, others))) if others else guarded
+    return Operator("AND", (guarded, nested(draw, unguarded))) if unguarded else guarded
 
 
 def _repeated(pattern: Pattern, chosen: str) -> Pattern:

@@ -37,7 +37,7 @@ MODEL_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class RecordedStream:
     """A recorded stream: its folder, how long it lasts, and what was asked of it."""
 
     folder: str
@@ -51,12 +51,12 @@ class Stream:
     """Whether costs are those of the paper's formula."""
 
 
-STREAMS: Final[Mapping[str, Stream]] = {
-    "Citi Bike, the paper's formula": Stream("inev-citibike", 744.0, "24 h", 24.0, 0.02, CITI_BIKE, True),
-    "Citi Bike, share 0.02": Stream("inev-citibike", 744.0, "24 h", 24.0, 0.02, CITI_BIKE),
-    "Citi Bike, share as counted": Stream("inev-citibike", 744.0, "24 h", 24.0, 0.00027, CITI_BIKE),
-    "Cluster, the paper's formula": Stream("inev-google-cluster", 26.75, "30 min", 0.5, 0.03, CLUSTER, True),
-    "Cluster, share 0.03": Stream("inev-google-cluster", 26.75, "30 min", 0.5, 0.03, CLUSTER),
+STREAMS: Final[Mapping[str, RecordedStream]] = {
+    "Citi Bike, the paper's formula": RecordedStream("inev-citibike", 744.0, "24 h", 24.0, 0.02, CITI_BIKE, True),
+    "Citi Bike, share 0.02": RecordedStream("inev-citibike", 744.0, "24 h", 24.0, 0.02, CITI_BIKE),
+    "Citi Bike, share as counted": RecordedStream("inev-citibike", 744.0, "24 h", 24.0, 0.00027, CITI_BIKE),
+    "Cluster, the paper's formula": RecordedStream("inev-google-cluster", 26.75, "30 min", 0.5, 0.03, CLUSTER, True),
+    "Cluster, share 0.03": RecordedStream("inev-google-cluster", 26.75, "30 min", 0.5, 0.03, CLUSTER),
 }
 """0.02 and 0.03 are what the authors planned with for most pairs; 0.00027 was counted in the stream that has bikes."""
 
@@ -75,8 +75,8 @@ class ModelledStudy:
         return 0.0
 
     def fingerprint(self) -> str:
-        told = sorted((name, value) for name, value in asdict(self).items() if name != "folder")
-        return blake2b(repr((MODEL_VERSION, told)).encode(), digest_size=6).hexdigest()
+        settings = sorted((name, value) for name, value in asdict(self).items() if name != "folder")
+        return blake2b(repr((MODEL_VERSION, settings)).encode(), digest_size=6).hexdigest()
 
     def seconds(self) -> float:
         """About how long a run takes: most of it is reading, the first time."""
@@ -112,7 +112,7 @@ def by_formula(study: ModelledStudy, seed: int) -> Plan:
     stream = STREAMS[study.stream]
     texts = [_without_roles(text) for text in stream.queries[study.query]]
     rates = _rates(study, stream.hours / stream.window_h)
-    links = [(f"n{one}", f"n{other}") for one, other in _links(seed)]
+    links = [(f"n{first}", f"n{other}") for first, other in _links(seed)]
     network = event_network([f"n{node}" for node in range(NODES)], links, rates)
     pairs = {frozenset(pair): stream.share for pair in combinations(rates, 2)}
     drawn = singles(Random(f"{seed}/singles"), texts, {"".join(sorted(pair)): share for pair, share in pairs.items()})
@@ -135,10 +135,10 @@ def _links(seed: int) -> list[tuple[int, int]]:
 def _rates(study: ModelledStudy, units: float) -> dict[str, dict[str, float]]:
     """Events of the types that the study asks for, by node, in a unit of time of which the stream lasts so many."""
     stream = STREAMS[study.stream]
-    wanted = set[str]().union(*map(types_in, stream.queries[study.query]))
-    rates: dict[str, dict[str, float]] = {kind: {} for kind in sorted(wanted)}
+    types_read = set[str]().union(*map(types_in, stream.queries[study.query]))
+    rates: dict[str, dict[str, float]] = {kind: {} for kind in sorted(types_read)}
     for (kind, node), times in sorted(counts(Path(study.folder) / stream.folder).items()):
-        if kind in wanted:
+        if kind in types_read:
             rates[kind][f"n{node}"] = times / units
     silent = [kind for kind, at in rates.items() if not at]
     if silent:
@@ -151,7 +151,7 @@ def _rates(study: ModelledStudy, units: float) -> dict[str, dict[str, float]]:
 @lru_cache(maxsize=4)
 def counts(folder: Path) -> Mapping[tuple[str, int], int]:
     """How often each type occurs at each node."""
-    found: Counter[tuple[str, int]] = Counter()
+    occurrences: Counter[tuple[str, int]] = Counter()
     for node in range(NODES):
         file = folder / f"node{node}.csv.gz"
         try:
@@ -162,5 +162,5 @@ def counts(folder: Path) -> Mapping[tuple[str, int], int]:
             raise ConfigError(f"cannot read {file}: {why}; --data is the folder that {folder.name} is in") from None
         except IndexError:
             raise ConfigError(f"{file} does not hold lines of time and type") from None
-        found.update({(kind, node): times for kind, times in of_node.items()})
-    return found
+        occurrences.update({(kind, node): times for kind, times in of_node.items()})
+    return occurrences

@@ -61,7 +61,7 @@ def ruled(scenario: RunScenario, seed: int) -> Ruled:
     sink = f"n{Random(f'{seed}/sink').randrange(scenario.nodes)}"
     network = network_of(links, "key", rates, text, sink, scenario.link_delay_ms)
     shares = {"Query": {frozenset(name.lower() for name in names): 1 / scenario.values}}
-    declared = {each.name: each for each in network.types}
+    declared = {event_type.name: event_type for event_type in network.types}
     until_us = round(scenario.time_s * 1e6)
 
     def births() -> Iterable[Birth]:

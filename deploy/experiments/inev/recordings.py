@@ -104,14 +104,14 @@ def _occurrences(name: str, data: Path, days: int) -> list[Occurrence]:
     recording = RECORDINGS[name]
     recording.check(data)
     end_us = days * DAY_S * SECOND_US
-    found: list[Occurrence] = []
+    occurrences: list[Occurrence] = []
     for file in recording.files(data / recording.folder):
-        found += (each for each in recording.read(file) if each[0] < end_us)
-    return sorted(found)
+        occurrences += (occurrence for occurrence in recording.read(file) if occurrence[0] < end_us)
+    return sorted(occurrences)
 
 
 @contextmanager
-def _lines(file: Path, what: str) -> Iterator[Iterator[str]]:
+def _lines(file: Path, content: str) -> Iterator[Iterator[str]]:
     try:
         with gzip.open(file, "rt", encoding="utf-8", newline="") as lines:
             yield iter(lines)
@@ -119,7 +119,7 @@ def _lines(file: Path, what: str) -> Iterator[Iterator[str]]:
         why = getattr(error, "strerror", None) or error
         raise ConfigError(f"cannot read {file}: {why}") from None
     except (ValueError, KeyError):
-        raise ConfigError(f"{file} does not hold lines of {what}") from None
+        raise ConfigError(f"{file} does not hold lines of {content}") from None
 
 
 # -- Citi Bike with the types of the authors ---------------------------------------------------------------------------

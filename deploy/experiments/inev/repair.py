@@ -23,11 +23,11 @@ class Change:
     projections: int
     """Projections whose matches travel and were worth sending when the plan was made."""
     harmful: int
-    """Those that no longer are."""
+    """Of these, the ones that are no longer worth sending."""
     placements: int
     """Placements on many nodes that paid when the plan was made."""
     invalid: int
-    """Those that no longer do."""
+    """Of these, the ones that no longer pay."""
 
 
 def changed(before: Space, solution: Solution, now: Space) -> Change:
@@ -71,9 +71,9 @@ def pays(space: Space, solution: Solution, task: Task) -> bool:
     projection, place = task
     delta = space.topology.typical_distance
     links = space.topology.size(space.signature(space.masks[place]))
-    others = sum(space.rates[read.projection] for read in solution.tasks[task] if not space.local(read, place))
+    carried = sum(space.rates[read.projection] for read in solution.tasks[task] if not space.local(read, place))
     further = 0.0 if task in solution.finals else space.rates[projection] * delta
-    return space.rates[place - space.nodes] * delta >= links * others + further
+    return space.rates[place - space.nodes] * delta >= links * carried + further
 
 
 def _reads(solution: Solution) -> Iterator[tuple[Task, Stream]]:
@@ -90,7 +90,7 @@ def _fall_back(space: Space, inputs: tuple[Stream, ...]) -> int:
 
 
 def _forwarding(space: Space, solution: Solution, harmful: list[Task]) -> Solution:
-    """Who reads a harmful projection reads its inputs instead."""
+    """Let every reader of a harmful projection read the inputs of the projection instead."""
     tasks = dict(solution.tasks)
     for task in sorted(harmful, key=lambda task: len(space.projections[task[0]].types)):
         for reader, inputs in tasks.items():

@@ -60,14 +60,14 @@ RATE_LEAST: Final = 0.01  # of the planned rate: what varies never falls silent
 def run_job(job: Job, progress: Callable[[float], None]) -> Figures:
     """What a run gives, by column; None for what it does not measure."""
     began = time.perf_counter()
-    found: Figures = dict.fromkeys(COLUMNS[len(KEY_COLUMNS) :])
+    figures: Figures = dict.fromkeys(COLUMNS[len(KEY_COLUMNS) :])
     if isinstance(job.scenario, PlanScenario):
-        found |= KINDS[job.scenario.kind](job.scenario, job.seed)
+        figures |= KINDS[job.scenario.kind](job.scenario, job.seed)
     else:
-        found |= job.scenario.measured(job.seed, progress)
-    found["wall_s"] = time.perf_counter() - began
-    assert set(found) == set(COLUMNS) - set(KEY_COLUMNS)
-    return found
+        figures |= job.scenario.measured(job.seed, progress)
+    figures["wall_s"] = time.perf_counter() - began
+    assert set(figures) == set(COLUMNS) - set(KEY_COLUMNS)
+    return figures
 
 
 def searched(problem: Problem, scenario: PlanScenario, bound: LatencyBound | None = None) -> tuple[Search, Solution]:
@@ -117,17 +117,17 @@ def _plan(scenario: PlanScenario, seed: int) -> Figures:
 
 def _bound(scenario: PlanScenario, seed: int) -> Figures:
     """Against the cheapest plan that there is."""
-    plan, found = _timed_plan(scenario, seed)
+    plan, figures = _timed_plan(scenario, seed)
     least = exact_plan(plan.problem).cost
-    return found | {"over_exact": plan.cost / least if least else 1.0}
+    return figures | {"over_exact": plan.cost / least if least else 1.0}
 
 
 def _sharing(scenario: PlanScenario, seed: int) -> Figures:
     """Against plans that were made for each query as if it were alone, and run side by side."""
-    plan, found = _timed_plan(scenario, seed)
+    plan, figures = _timed_plan(scenario, seed)
     problem = plan.problem
     alone = sum(planned(problem.single(query.name), scenario).cost for query in problem.queries)
-    return found | {"isolated_ratio": plan.cost / alone if alone else 1.0}
+    return figures | {"isolated_ratio": plan.cost / alone if alone else 1.0}
 
 
 def _orders(scenario: PlanScenario, seed: int) -> Figures:
@@ -144,9 +144,12 @@ def _orders(scenario: PlanScenario, seed: int) -> Figures:
 
 def _swaps(scenario: PlanScenario, seed: int) -> Figures:
     case = draw_case(scenario, seed)
-    rates = {name: float(told["local_rate"]) for name, told in case["event_types"].items()}
+    rates = {name: float(event_type["local_rate"]) for name, event_type in case["event_types"].items()}
     new = swapped(rates, scenario.swapped)
-    at = {name: {str(node): new[name] for node in told["sources"]} for name, told in case["event_types"].items()}
+    at = {
+        name: {str(node): new[name] for node in event_type["sources"]}
+        for name, event_type in case["event_types"].items()
+    }
     return _under_other_rates(scenario, seed, with_rates(case, at))
 
 
@@ -164,12 +167,12 @@ def swapped(rates: Mapping[str, float], share: float) -> dict[str, float]:
 def _variance(scenario: PlanScenario, seed: int) -> Figures:
     case = draw_case(scenario, seed)
     at: dict[str, dict[str, float]] = {}
-    for name, told in case["event_types"].items():
-        planned_rate = float(told["local_rate"])
+    for name, event_type in case["event_types"].items():
+        planned_rate = float(event_type["local_rate"])
         draw = Random(f"{seed}/variance/{name}")
         at[name] = {
             str(node): planned_rate * max(RATE_LEAST, 1 + scenario.variance * draw.gauss(0, 1))
-            for node in told["sources"]
+            for node in event_type["sources"]
         }
     return _under_other_rates(scenario, seed, with_rates(case, at))
 
@@ -194,8 +197,8 @@ def _latency(scenario: PlanScenario, seed: int) -> Figures:
     problem = build(scenario, seed)
     centre = latency(centralised(problem), scenario.latency_factor)
     bound = LatencyBound(centre, scenario.latency_factor) if scenario.bounded else None
-    plan, found = _timed_plan(scenario, seed, bound)
-    return found | {"latency_ratio": latency(plan, scenario.latency_factor) / centre}
+    plan, figures = _timed_plan(scenario, seed, bound)
+    return figures | {"latency_ratio": latency(plan, scenario.latency_factor) / centre}
 
 
 KINDS: Final[Mapping[str, Callable[[PlanScenario, int], Figures]]] = {

@@ -62,7 +62,7 @@ class PlanScenario:
     """Refuse plans that are slower than centralised evaluation."""
 
     def __post_init__(self) -> None:
-        for wrong, what in (
+        for wrong, demand in (
             (self.nodes < 2, "nodes must be at least 2"),
             (not 1 <= self.types <= TYPES_MAX, f"types must be between 1 and {TYPES_MAX}"),
             (self.length is not None and self.length > self.types, "a query cannot have more types than there are"),
@@ -72,7 +72,7 @@ class PlanScenario:
             (not 0 <= self.swapped <= 1, "swapped must be between 0 and 1"),
         ):
             if wrong:
-                raise ConfigError(f"this scenario cannot be built: {what}")
+                raise ConfigError(f"this scenario cannot be built: {demand}")
 
     @property
     def time_s(self) -> float:
@@ -81,5 +81,5 @@ class PlanScenario:
 
     def fingerprint(self) -> str:
         """Equal for equal scenarios only."""
-        told = repr((GENERATOR_VERSION, sorted(asdict(self).items())))
-        return blake2b(told.encode(), digest_size=6).hexdigest()
+        settings = repr((GENERATOR_VERSION, sorted(asdict(self).items())))
+        return blake2b(settings.encode(), digest_size=6).hexdigest()

@@ -50,7 +50,7 @@ def network_of(
     return Network(
         types,
         nodes,
-        tuple(Link(f"n{one}", f"n{other}", delay_us) for one, other in links),
+        tuple(Link(f"n{first}", f"n{other}", delay_us) for first, other in links),
         tuple(Source(node, name) for name in sorted(rates) for node in sorted(rates[name])),
         tuple(Sink(sink, Subscription(rule.emits)) for rule in rules),
         rules,
@@ -78,8 +78,8 @@ class Central(InevPlanner):
     ``centr`` takes the node in the middle instead, wherever frequent types are born."""
 
     def plan(self, ground: Ground, kept: Layout) -> Plan | None:
-        found = super().plan(ground, kept)
-        return None if found is None else centralised(found.problem)
+        planned = super().plan(ground, kept)
+        return None if planned is None else centralised(planned.problem)
 
 
 def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float | None]:
@@ -92,7 +92,7 @@ def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float
     outcomes: list[Outcome] = []
     for planner in planners:
 
-        def told(now_us: int, done: int = len(outcomes)) -> None:
+        def tell_progress(now_us: int, done: int = len(outcomes)) -> None:
             progress(min(1.0, (done + now_us / ruled.until_us) / len(planners)))
 
         outcomes.append(
@@ -100,13 +100,13 @@ def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float
                 ruled.network,
                 ruled.births(),
                 strategy="inev",
-                on_progress=told,
+                on_progress=tell_progress,
                 lay_out=planner,
                 falls_back=False,  # what is measured is the plan, not what becomes of it
             )
         )
     inev, centr = outcomes
-    found, base = figures(inev), figures(centr)
+    measured, base = figures(inev), figures(centr)
     assert _identities(inev) == _identities(centr), "both find the same"
     mean_delay, base_delay = _mean_delay_ms(inev), _mean_delay_ms(centr)
     return {
@@ -114,21 +114,21 @@ def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float
         "cost": plan.cost,
         "centralised": centre,
         "split": sum(task.placement.split_by is not None and len(task.inputs) > 1 for task in plan.tasks),
-        "measured_ratio": found.traffic.events / base.traffic.events,
+        "measured_ratio": measured.traffic.events / base.traffic.events,
         "delay_ms": mean_delay,
         "delay_ratio": None if mean_delay is None or not base_delay else mean_delay / base_delay,
         "load_ratio": _busiest(inev) / _busiest(centr),
-        "delivered": found.composites,
+        "delivered": measured.composites,
         "delivered_centr": base.composites,
     }
 
 
 def _identities(outcome: Outcome) -> Counter[object]:
-    return Counter((each.sink, getattr(each.item, "id", None)) for each in outcome.delivered)
+    return Counter((delivery.sink, getattr(delivery.item, "id", None)) for delivery in outcome.delivered)
 
 
 def _mean_delay_ms(outcome: Outcome) -> float | None:
-    delays = [each.delivered_us - each.item.ts for each in outcome.delivered]
+    delays = [delivery.delivered_us - delivery.item.ts for delivery in outcome.delivered]
     return sum(delays) / len(delays) / 1000 if delays else None
 
 

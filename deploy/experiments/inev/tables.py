@@ -8,27 +8,27 @@ from typing import Any, Final
 
 from headwater.deploy.experiments.confidence import Mean
 from headwater.deploy.experiments.inev.figures import Figure
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import Curve, curves
 
 LEGEND_INSIDE_MAX: Final = 4  # with more entries a legend would cover what it explains
 
 
-def drawn(rows: Iterable[Row], figure: Figure) -> Iterator[tuple[str, str, Curve]]:
+def drawn(rows: Iterable[ResultRow], figure: Figure) -> Iterator[tuple[str, str, Curve]]:
     """For every line and every column that is shown of it: both names, and the means over x."""
     rows = list(rows)
     for column in figure.columns:
-        found = curves(rows, figure.name, column, list(figure.lines))
-        for line, curve in found.items():
+        by_line = curves(rows, figure.name, column, list(figure.lines))
+        for line, curve in by_line.items():
             yield line, column, curve
 
 
-def table(rows: Sequence[Row], figure: Figure) -> str:
+def table(rows: Sequence[ResultRow], figure: Figure) -> str:
     """Every line at every x, a column for each thing that is shown."""
-    found: dict[tuple[float, str], dict[str, Mean]] = {}
+    points: dict[tuple[float, str], dict[str, Mean]] = {}
     for line, column, curve in drawn(rows, figure):
         for x, point in curve.items():
-            found.setdefault((x, line), {})[column] = point
+            points.setdefault((x, line), {})[column] = point
     order = list(figure.lines)
     titles = [figure.columns[column] for column in figure.columns]
     widths = [max(len(title), 24) for title in titles]
@@ -36,8 +36,8 @@ def table(rows: Sequence[Row], figure: Figure) -> str:
     name = max(map(len, order))
     head = "  ".join(f"{title:>{width}}" for title, width in zip(titles, widths, strict=True))
     text = [f"figure {figure.name}: {figure.title}", f"  {figure.axis:>{axis}}  {'line':{name}}  {head}"]
-    for x, line in sorted(found, key=lambda key: (key[0], order.index(key[1]))):
-        cells = (found[x, line].get(column) for column in figure.columns)
+    for x, line in sorted(points, key=lambda key: (key[0], order.index(key[1]))):
+        cells = (points[x, line].get(column) for column in figure.columns)
         shown_x = figure.named.get(x, f"{x:g}")
         values = "  ".join(f"{shown(cell):>{width}}" for cell, width in zip(cells, widths, strict=True))
         text.append(f"  {shown_x:>{axis}}  {line:{name}}  {values}")
@@ -51,7 +51,7 @@ def shown(value: Mean | None) -> str:
     return f"{value.value:.3g}" + ("" if value.half_width is None else f" ± {value.half_width:.2g}")
 
 
-def plot(rows: Sequence[Row], figure: Figure, file: Path) -> None:
+def plot(rows: Sequence[ResultRow], figure: Figure, file: Path) -> None:
     """Write a PNG with means over seeds: a colour for each line, a style for each column.
 
     Linear axes have 95 % confidence intervals. On logarithmic ones, where a mean is often that of one large value and
@@ -61,10 +61,10 @@ def plot(rows: Sequence[Row], figure: Figure, file: Path) -> None:
 
     panels = figure.panels or {_vertical(figure): tuple(figure.columns)}
     picture = Picture(figsize=(7.5 if len(panels) == 1 else 5.6 * len(panels), 4.6), layout="constrained")
-    found = list(drawn(rows, figure))
+    drawn_curves = list(drawn(rows, figure))
     for number, (label, columns) in enumerate(panels.items()):
         panel = picture.add_subplot(1, len(panels), number + 1)
-        shown_here = [(line, column, curve) for line, column, curve in found if column in columns]
+        shown_here = [(line, column, curve) for line, column, curve in drawn_curves if column in columns]
         # What is 0, like some estimates, cannot be drawn on a logarithmic axis and is left out.
         logarithmic = figure.logarithmic and any(
             point.value > 0 for _, _, curve in shown_here for point in curve.values()
@@ -94,8 +94,8 @@ def _draw(
     panel: Any,
     figure: Figure,
     columns: Sequence[str],
-    found: Sequence[tuple[str, str, Curve]],
-    runs: Sequence[Row],
+    drawn_curves: Sequence[tuple[str, str, Curve]],
+    runs: Sequence[ResultRow],
     reference: Mapping[str, Mapping[float, float]],
 ) -> None:
     lines = list(figure.lines)
@@ -104,7 +104,7 @@ def _draw(
     def place(x: float, number: int) -> float:
         return x + beside * (number - (len(lines) + len(reference) - 1) / 2) if figure.named else x
 
-    for line, column, curve in found:
+    for line, column, curve in drawn_curves:
         number, style = lines.index(line), columns.index(column)
         colour = f"C{number if len(lines) > 1 else style}"
         panel.errorbar(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import Curve, curves
 
 FAR_BELOW: Final = 0.75
@@ -35,12 +35,12 @@ class Finding:
         return f"{self.number}. {self.claim}: {verdict}\n   {self.numbers}"
 
 
-def findings(rows: Sequence[Row]) -> list[Finding]:
+def findings(rows: Sequence[ResultRow]) -> list[Finding]:
     """All four, from whatever rows there are of figures 10, 12 and 20."""
     return [_far_below_centr(rows), _delay(rows), _crossing(rows), _pull_saving(rows)]
 
 
-def _far_below_centr(rows: Sequence[Row]) -> Finding:
+def _far_below_centr(rows: Sequence[ResultRow]) -> Finding:
     claim = f"distributed strategies need far less traffic than centr (at most {FAR_BELOW:.0%})"
     traffic = {strategy: curve[0].value for strategy, curve in curves(rows, 10, "traffic_per_s").items()}
     if "centr" not in traffic or not set(DISTRIBUTED) & set(traffic):
@@ -53,7 +53,7 @@ def _far_below_centr(rows: Sequence[Row]) -> Finding:
     return Finding(1, claim, numbers, max(shares.values()) <= FAR_BELOW)
 
 
-def _delay(rows: Sequence[Row]) -> Finding:
+def _delay(rows: Sequence[ResultRow]) -> Finding:
     claim = "mt delivers sooner than st"
     delay = {strategy: curve[0].value for strategy, curve in curves(rows, 10, "delay_mean_ms").items()}
     if not {"st", "mt"} <= set(delay):
@@ -62,7 +62,7 @@ def _delay(rows: Sequence[Row]) -> Finding:
     return Finding(2, claim, numbers, delay["mt"] < delay["st"])
 
 
-def _crossing(rows: Sequence[Row]) -> Finding:
+def _crossing(rows: Sequence[ResultRow]) -> Finding:
     claim = f"mt is cheaper than st below about {CROSSING} subscriptions per processor, and dearer well above"
     traffic = curves(rows, 12, "traffic_per_s")
     st, mt = traffic.get("st", {}), traffic.get("mt", {})
@@ -77,7 +77,7 @@ def _crossing(rows: Sequence[Row]) -> Finding:
     return Finding(3, claim, numbers, max(below) < 1 < min(above))
 
 
-def _pull_saving(rows: Sequence[Row]) -> Finding:
+def _pull_saving(rows: Sequence[ResultRow]) -> Finding:
     claim = f"in its scenario pull saves at least {SAVING_LEAST:.0%} of the traffic"
     traffic = curves(rows, 20, "traffic_per_s")
     savings = {
@@ -109,5 +109,5 @@ def _crosses_one(ratios: dict[float, float]) -> float | None:
     return None
 
 
-def _needs(figure: int, what: str) -> str:
-    return f"needs figure {figure} with {what}"
+def _needs(figure: int, content: str) -> str:
+    return f"needs figure {figure} with {content}"

@@ -63,7 +63,7 @@ def rates_per_s(scenario: Scenario, seed: int) -> tuple[float, ...]:
 def expected_deliveries_per_s(network: Network, rates: Sequence[float], values: int) -> float:
     """Roughly how many composite events reach sinks in a second: enough to tell how long a run will take."""
     rate_of = {source.type: rate / values for source, rate in zip(network.sources, rates, strict=True)}
-    found: dict[str, float] = {}
+    rate_of_composite: dict[str, float] = {}
     for rule in network.rules:
         chain = rule.pattern.root
         assert isinstance(chain, Chain)
@@ -72,8 +72,8 @@ def expected_deliveries_per_s(network: Network, rates: Sequence[float], values: 
             assert isinstance(step, Selection)
             candidates = rate_of[step.leaf.type] * step.within.length_us / 1e6
             expected *= candidates if step.policy == "each" else -math.expm1(-candidates)
-        found[rule.emits] = expected
-    return sum(found[sink.subscription.type] for sink in network.sinks)
+        rate_of_composite[rule.emits] = expected
+    return sum(rate_of_composite[sink.subscription.type] for sink in network.sinks)
 
 
 def _stream(seed: int, *aspect: object) -> Random:
@@ -108,7 +108,7 @@ def _homes(
 
 
 def _rules(classes: Sequence[Sequence[str]], scenario: Scenario, seed: int) -> tuple[Rule, ...]:
-    each = _each_selections(scenario, seed)
+    each_selections = _each_selections(scenario, seed)
     if scenario.types_used_once:
         dealt = iter(_stream(seed, "types of rules").sample(classes[0], scenario.types_needed))
     rules = []
@@ -123,7 +123,7 @@ def _rules(classes: Sequence[Sequence[str]], scenario: Scenario, seed: int) -> t
         wanted = random.randrange(scenario.values)
         steps = []
         for i, (origin, chosen, length_us) in enumerate(zip(types, types[1:], windows_us, strict=False)):
-            policy: Policy = "each" if (number, i) in each else "last"
+            policy: Policy = "each" if (number, i) in each_selections else "last"
             steps.append(Selection(Leaf(chosen, chosen), policy, Within(length_us, origin)))
         where: tuple[Binary, ...]
         if scenario.same_value:

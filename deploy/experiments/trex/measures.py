@@ -43,15 +43,17 @@ def measure(whole: Outcome, warm_up: Outcome, from_us: int, until_us: int) -> Me
     """
     assert until_us > from_us
     seconds = (until_us - from_us) / 1e6
-    delays_us = sorted(each.delivered_us - ts for each in whole.delivered if (ts := each.item.ts) >= from_us)
+    delays_us = sorted(
+        delivery.delivered_us - ts for delivery in whole.delivered if (ts := delivery.item.ts) >= from_us
+    )
     after, before = figures(whole).by_kind, figures(warm_up).by_kind
 
     def per_s(amount: Callable[[Traffic], int]) -> dict[str, float]:
         return {kind: (amount(after[kind]) - amount(before[kind])) / seconds for kind in KINDS}
 
     def delay_ms(percent: int) -> float | None:
-        found = percentile(delays_us, percent)
-        return None if found is None else found / 1000
+        delay_us = percentile(delays_us, percent)
+        return None if delay_us is None else delay_us / 1000
 
     return Measures(
         born=sum(1 for event in whole.born if event.ts >= from_us),

@@ -53,7 +53,7 @@ class Scenario:
     """No event type is read by two rules."""
 
     def __post_init__(self) -> None:
-        for wrong, what in (
+        for wrong, demand in (
             (self.processors < 2, "processors must be at least 2"),
             (self.degree <= 0, "degree must be above 0"),
             (self.link_delay_ms <= 0, "link_delay_ms must be above 0"),
@@ -79,7 +79,7 @@ class Scenario:
             (self.types < self.types_needed, f"types must be at least {self.types_needed} for these rules"),
         ):
             if wrong:
-                raise ConfigError(f"this scenario cannot be built: {what}")
+                raise ConfigError(f"this scenario cannot be built: {demand}")
 
     @property
     def classes(self) -> int:
@@ -99,8 +99,8 @@ class Scenario:
 
     def fingerprint(self) -> str:
         """Equal for equal scenarios only: results carry it, so that they are not mixed up."""
-        told = repr((GENERATOR_VERSION, sorted(asdict(self).items())))
-        return blake2b(told.encode(), digest_size=6).hexdigest()
+        settings = repr((GENERATOR_VERSION, sorted(asdict(self).items())))
+        return blake2b(settings.encode(), digest_size=6).hexdigest()
 
 
 def degree_for(processors: int) -> float:

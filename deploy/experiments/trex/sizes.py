@@ -24,7 +24,7 @@ QUICK_LEAST_S: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class TrexSize:
     """``time_s`` None: as long as the scenario's windows ask for. ``points`` None: all of them."""
 
     seeds: int
@@ -34,8 +34,8 @@ class Size:
     """Shorten runs whose results would not fit in memory."""
 
     def time_of(self, scenario: Scenario, seed: int) -> float:
-        asked = max(QUICK_WINDOWS * scenario.window_s, QUICK_LEAST_S) if self.time_s is None else self.time_s
-        return bounded_time_s(asked, scenario, seed) if self.bounded else asked
+        time_s = max(QUICK_WINDOWS * scenario.window_s, QUICK_LEAST_S) if self.time_s is None else self.time_s
+        return bounded_time_s(time_s, scenario, seed) if self.bounded else time_s
 
     def jobs(self, figures: Sequence[int], strategies: Sequence[str]) -> list[Job]:
         """The runs of these figures under these strategies."""
@@ -47,7 +47,7 @@ class Size:
         return jobs_of((SWEEPS[figure] for figure in figures), strategies, seeds, self.time_of, wanted)
 
 
-MODERATE: Final = Size(seeds=3, time_s=20 * 60.0)
-QUICK: Final = Size(seeds=1, time_s=None, points=QUICK_POINTS)
-FULL: Final = Size(seeds=10, time_s=24 * 3600.0, bounded=False)
+MODERATE: Final = TrexSize(seeds=3, time_s=20 * 60.0)
+QUICK: Final = TrexSize(seeds=1, time_s=None, points=QUICK_POINTS)
+FULL: Final = TrexSize(seeds=10, time_s=24 * 3600.0, bounded=False)
 """The paper's: its rarest events come about a hundred times in a day."""

@@ -35,8 +35,8 @@ def waxman_links(nodes: Sequence[str], count: int, mean_delay_us: int, random: R
             weights = [_attraction(places[node], places[other]) for other in joined]
             pairs.append(_ordered(node, random.choices(joined, weights)[0]))
         joined.append(node)
-    taken = set(pairs)
-    free = [pair for pair in (_ordered(*two) for two in combinations(nodes, 2)) if pair not in taken]
+    linked = set(pairs)
+    free = [pair for pair in (_ordered(*two) for two in combinations(nodes, 2)) if pair not in linked]
     pairs += _weighted_sample(free, count - len(pairs), places, random)
     distances = [math.dist(places[one], places[other]) for one, other in pairs]
     scale = mean_delay_us * len(pairs) / sum(distances)
