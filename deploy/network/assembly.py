@@ -74,13 +74,13 @@ class NetworkReading:
         links, links_known = links_of(sheet, part, nodes)
         if nodes and links_known:
             self._check_connected(list(nodes), links)
-        rule_entries = rules_of(sheet, part)
-        rules, subscribable = self._parse_rules(rule_entries, types)
+        rule_entries, complete = rules_of(sheet, part)
+        rules, subscribable = self._parse_rules(rule_entries, types, complete=complete)
         composites = composite_types(rules.rules) if rules is not None else None
         if rules is not None:
             types = dict(rules.types)
         brokers = brokers_of(sheet, part)
-        sources = sources_of(sheet, part.sources, nodes, types, composites, brokers)
+        sources = sources_of(sheet, part.sources, nodes, types, composites, subscribable, brokers)
         self._check_numbering(sources)
         strategy = self.given_strategy or part.strategy or DEFAULT_STRATEGY
         sink_entries = sinks_of(sheet, part.sinks, nodes, brokers)
@@ -89,7 +89,7 @@ class NetworkReading:
         duration = self._duration(sources)
         self._check_planning(strategy)
         statistics = self._statistics(types, nodes, rules)
-        if rules is not None and rule_entries is not None:
+        if rules is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
             self._check_sinks(rules, sources, subscriptions)
         sheet.finished()
@@ -156,15 +156,17 @@ class NetworkReading:
     # Rules and subscriptions
 
     def _parse_rules(
-        self, entries: list[RuleEntry] | None, types: dict[str, EventType]
+        self, entries: list[RuleEntry], types: dict[str, EventType], *, complete: bool
     ) -> tuple[RuleSet | None, Types]:
-        """The rules, if nothing is wrong with them, and which types there are to subscribe to, as far as is known."""
-        if entries is None:
-            return None, Types(types.values(), is_open=True)
+        """The rules, if they are complete and nothing is wrong with them, and which types there are to subscribe to, as
+        far as is known."""
         try:
-            rules = parse_rules([entry.source for entry in entries], types.values(), self.functions)
+            texts = [entry.source for entry in entries]
+            rules = parse_rules(texts, types.values(), self.functions, complete=complete)
             for diagnostic in rules.warnings:
                 self._adopt_from_rules(diagnostic, entries, warning=True)
+            if not complete:
+                return None, Types([*rules.types.values(), *composite_types(rules.rules).values()], is_open=True)
             return rules, Types([*rules.types.values(), *composite_types(rules.rules).values()], is_open=False)
         except RuleTextError as error:
             for diagnostic in error.diagnostics:

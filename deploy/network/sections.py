@@ -25,6 +25,7 @@ from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
 from headwater.protocol.languages import Source as RuleSource
 from headwater.protocol.languages import language_of
+from headwater.protocol.languages.meaning import Types
 from headwater.protocol.network import Link, Source
 from headwater.protocol.text import suggestion
 
@@ -167,8 +168,8 @@ def links_of(sheet: Sheet, network: NetworkPart, nodes: Mapping[str, yaml.Node])
     return links, whole
 
 
-def rules_of(sheet: Sheet, network: NetworkPart) -> list[RuleEntry] | None:
-    """The texts of the rules; None if one of them cannot be had at all."""
+def rules_of(sheet: Sheet, network: NetworkPart) -> tuple[list[RuleEntry], bool]:
+    """The texts of the rules, and whether these are all of them: some cannot be had at all."""
     entries: list[RuleEntry] = []
     whole = "rules" not in network.broken
     for scalar in network.rules:
@@ -187,7 +188,7 @@ def rules_of(sheet: Sheet, network: NetworkPart) -> list[RuleEntry] | None:
         else:
             name = f"{sheet.shown}#{len(entries) + 1}"
             entries.append(RuleEntry(scalar.node, RuleSource(str(scalar), name, language_of(scalar)), inline=True))
-    return entries if whole else None
+    return entries, whole
 
 
 def sources_of(
@@ -196,11 +197,12 @@ def sources_of(
     nodes: Mapping[str, yaml.Node],
     types: Mapping[str, EventType],
     composites: Mapping[str, EventType] | None,
+    known: Types,
     brokers: Brokers,
 ) -> list[SourceEntry]:
     """All sources; an entry with several nodes or types is one for each of them together.
 
-    ``composites`` is None where the rules are broken, so that not every type can be known.
+    ``composites`` is None where the rules are broken; ``known`` are then the types, as far as they can be known.
     """
     entries = []
     for part in parts:
@@ -210,7 +212,7 @@ def sources_of(
         places = [known_node(sheet, name, nodes) for name in part.node]
         kinds = []
         for scalar in part.type:
-            name = _source_type(sheet, scalar, types, composites)
+            name = _source_type(sheet, scalar, types, composites, known)
             kinds.append((scalar.node, name, feeds_of(sheet, part, types.get(name or ""), brokers)))
         for place, (type_place, name, feeds) in product(places, kinds):
             if place is not None and name is not None:
@@ -219,13 +221,17 @@ def sources_of(
 
 
 def _source_type(
-    sheet: Sheet, scalar: Scalar, types: Mapping[str, EventType], composites: Mapping[str, EventType] | None
+    sheet: Sheet,
+    scalar: Scalar,
+    types: Mapping[str, EventType],
+    composites: Mapping[str, EventType] | None,
+    known: Types,
 ) -> str | None:
     """The name of a type that a source can have; None where it cannot, which is then said."""
     name = str(scalar)
-    if composites is None:
+    if composites is None and known.has(name):
         return name
-    if name in composites:
+    if composites is not None and name in composites:
         sheet.error(scalar.node, f"{name} is what a rule makes of other events", "no source can have it")
         return None
     if name not in types:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.daemon.records import Heard, Unheard
@@ -63,6 +63,8 @@ class SourceGap:
     """Programs that are waited for."""
     away_s: float = 0.0
     """For how long the process stood still before it began."""
+    since_s: float = field(init=False)
+    """Since when the clock promises nothing for the source: since that began."""
     heard_s: float | None = None
     """Since when the source is heard again."""
     first_heard_s: float | None = None
@@ -71,6 +73,9 @@ class SourceGap:
     """When something came that would have been late."""
     drained_s: float | None = None
     """When the adapter has said that nothing is held any more."""
+
+    def __post_init__(self) -> None:
+        self.since_s = self.began_s - self.away_s
 
     @property
     def lateness_s(self) -> float:
@@ -164,6 +169,7 @@ class Hearing:
             gap.began_s, gap.first_heard_s = before.began_s, before.first_heard_s
             gap.settles, gap.expected = settles or before.settles, expected | before.expected
             gap.away_s = max(away_s, before.away_s)
+            gap.since_s = before.since_s
         self._gaps[source.number] = gap
         gap.look(self._is_heard(source), now_s)
         if source.number not in self._unheard():
@@ -185,8 +191,8 @@ class Hearing:
                 "%s is taken to be up to date, although what was held for it did not end in %.0f s; what still comes "
                 "of it may be late", named(gap.source), DRAIN_S,
             )  # fmt: skip
-        elif now_s - gap.began_s > 1.0:
-            log.info("%s is heard again after %.1f s (%s)", named(gap.source), now_s - gap.began_s, gap.why)
+        elif now_s - gap.since_s > 1.0:
+            log.info("%s is heard again after %.1f s (%s)", named(gap.source), now_s - gap.since_s, gap.why)
         self._daemon.apply(Heard(self._daemon.now_us(), [gap.source.number]))
 
     # -------------------------------------------------------------------------------------------------------- stalls
@@ -313,7 +319,7 @@ class Hearing:
     def held_back(self) -> list[tuple[SourceConfig, str, float]]:
         """The sources whose clock stands still: why, and for how many seconds."""
         now_s = self._daemon.loop.time()
-        return [(gap.source, gap.why, now_s - gap.began_s) for gap in self._gaps.values()]
+        return [(gap.source, gap.why, now_s - gap.since_s) for gap in self._gaps.values()]
 
 
 def named(source: SourceConfig) -> str:

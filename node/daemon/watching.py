@@ -21,6 +21,7 @@ from headwater.node.observe.metrics.observed import EdgeEnd, Observed
 from headwater.node.observe.metrics.records import MetricRecords
 from headwater.node.observe.metrics.waits import Waits
 from headwater.node.observe.statistics import Whispers, statistics
+from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed, feed_name
 from headwater.protocol.events import EventType
 from headwater.protocol.files import write_file
@@ -59,9 +60,7 @@ class Watching:
             version=daemon.settings.version,
         )
         self._waits: dict[int, Waits] = {}
-        for number, sink in daemon.machine.sinks.items():  # at the latest they have come when the last process ended
-            if sink.waiting:
-                self._waits_of(number).came(sink.count, daemon.machine.now_us)
+        self._wait_since_earlier_lives()
         self._exposition = Exposition(self._observed)
         self._records = MetricRecords(daemon.settings.data / "records", self._observed)
         self._server: Server | None = None
@@ -151,6 +150,17 @@ class Watching:
     def dropped(self, sink: int, number: int) -> None:
         """No program will be given deliveries up to this number."""
         self._waits_of(sink).left(number)
+
+    def _wait_since_earlier_lives(self) -> None:
+        """What waits as the process begins came when it had happened, if sources are live; at the latest it came when
+        the last process ended."""
+        ended_us, live = self._daemon.machine.now_us, not self._is_replayed()
+        for number, sink in self._daemon.machine.sinks.items():
+            came_us = 0
+            for delivery, row in enumerate(sink.waiting, sink.first):
+                happened_us = row.ts if isinstance(row, Composite) else row[0]
+                came_us = max(came_us, min(happened_us, ended_us) if live else ended_us)
+                self._waits_of(number).came(delivery, came_us)
 
     def _waits_of(self, sink: int) -> Waits:
         waits = self._waits.get(sink)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.edge.backoff import Backoff
@@ -39,6 +40,8 @@ class WebhookSinkAdapter:
         self._first_s = first_s
         self._window = ConfirmWindow()
         self._room = asyncio.Event()
+        self._back = asyncio.Event()
+        """Set when the receiver takes something after it was away."""
         self._seldom = Seldom(log)
         self._refused: set[int] = set()
         """Deliveries that became dead letters and are not confirmed yet."""
@@ -68,16 +71,26 @@ class WebhookSinkAdapter:
             trouble, retry_after_s = await self._try(session, body, headers, number)
             if not trouble:
                 self._presence.came()
+                self._back.set()
                 break
             self._edge.count("webhook_retries")
             self._presence.went(trouble)
-            await backoff.wait(retry_after_s)
+            self._back.clear()
+            await self._pause(backoff.next_s(), retry_after_s)
         last = self._window.answered(number)
         if last is not None:
             refused = {delivery_number for delivery_number in self._refused if delivery_number <= last}
             self._refused -= refused
             deliveries.confirm(last, refused=len(refused))
             self._room.set()
+
+    async def _pause(self, wait_s: float, retry_after_s: float) -> None:
+        """Wait so long, or until the receiver takes another delivery; but as long as it asks for."""
+        if retry_after_s:
+            await asyncio.sleep(max(wait_s, retry_after_s))
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._back.wait(), wait_s)
 
     async def _try(
         self, session: aiohttp.ClientSession, body: bytes, headers: dict[str, str], number: int

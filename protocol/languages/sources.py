@@ -77,13 +77,20 @@ def rule_names(sources: Iterable[Source]) -> list[str]:
 
 
 def parse_rules(
-    sources: Iterable[Source], types: Iterable[EventType] | None = None, functions: Functions | None = None
+    sources: Iterable[Source],
+    types: Iterable[EventType] | None = None,
+    functions: Functions | None = None,
+    *,
+    complete: bool = True,
 ) -> RuleSet:
     """All rules of the sources, or a RuleTextError with every mistake found.
 
-    If no event type is given and none is declared, the set is open: any type and attribute name is accepted.
+    If no event type is given and none is declared, the set is open: any type and attribute name is accepted. If the
+    sources are not complete, other texts may declare any type, too.
     """
-    return _Assembly(functions or Functions()).assemble(list(sources), list(types or ()))
+    assembly = _Assembly(functions or Functions())
+    assembly.unread = not complete
+    return assembly.assemble(list(sources), list(types or ()))
 
 
 @dataclass(slots=True)
@@ -107,7 +114,7 @@ class _Assembly:
         self.declared: dict[str, EventType] = {}
         self.declared_at: dict[str, str] = {}
         self.unread = False
-        """Whether some text is not even grammatical."""
+        """Whether some text is not there, or not even grammatical."""
 
     def assemble(self, sources: list[Source], event_types: list[EventType]) -> RuleSet:
         for event_type in event_types:

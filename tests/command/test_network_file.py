@@ -306,6 +306,19 @@ def test_a_part_that_is_left_out_for_a_mistake_hides_none_of_its_other_mistakes(
     ]
 
 
+def test_a_mistake_in_a_rule_hides_none_in_sources_and_other_rules(folder: Path) -> None:
+    broken = "X: SEQ(Smoke s, Temp t) WHERE s.aera = 'A1' WITHIN 5 s"
+    text = changed("  - fire.tesla", f'  - fire.tesla\n  - "{broken}"').replace("type: Smoke", "type: Smok")
+    wrong = ["event type 'Smok' is not declared [did you mean 'Smoke'?]", "Smoke has no attribute 'aera'"]
+    assert all(any(words in each for each in mistakes(folder, text)) for words in wrong), mistakes(folder, text)
+    text = text.replace("fire.tesla", "gone.tesla").replace("Temp t", "Elsewhere t")
+    found = mistakes(folder, text)
+    assert [each.partition(": ")[2].partition(" [")[0] for each in found] == [
+        f"there is no rule file {folder / 'gone.tesla'}",
+        "Smoke has no attribute 'aera'",
+    ], "the file that is not there may declare whatever is not known"
+
+
 def test_what_is_left_out_for_a_mistake_is_not_missed_elsewhere(folder: Path) -> None:
     text = changed("[p1, p2, p3]", "{p1: {lisen: x}, p2: 7, p3: }").replace("Rain: {}", "Rain: 3")
     assert mistakes(folder, text.replace("Fire(area = 'A1')", "Rain")) == [

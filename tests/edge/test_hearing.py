@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -180,6 +181,11 @@ def frozen(cluster: Cluster, *nodes: str) -> None:
         cluster.go_on(node)
 
 
+def unheard_s(cluster: Cluster, node: str) -> float:
+    """The longest time for which a source of the node has said that it was not heard."""
+    return max(map(float, re.findall(r"is heard again after ([\d.]+) s", cluster.said(node))), default=0.0)
+
+
 def killed(cluster: Cluster, *nodes: str) -> None:
     cluster.kill(*nodes)
     time.sleep(AWAY_S)
@@ -210,6 +216,12 @@ def test_what_a_broker_holds_for_a_node_that_is_away_is_not_late(tmp_path: Path,
         for teller in tellers:
             teller.stop()
         no_event_is_late(cluster, tellers)
+        for node in ("n1", "n3") if away is frozen else ():
+            until(
+                lambda node=node: unheard_s(cluster, node) >= AWAY_S,
+                f"{node} has said how long it stood still",
+                cluster,
+            )
 
 
 @needs_mosquitto

@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from headwater.node.edge.adapters import make_sink
+from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.dead_letters import DeadLetters
 from headwater.node.edge.interfaces import Arrival, Edge, identity
 from headwater.node.edge.topics import filled
@@ -262,6 +263,17 @@ def test_a_webhook_that_is_not_there_is_waited_for(tmp_path: Path) -> None:
             assert outgoing.confirmed == 0
 
     run(scenario())
+
+
+def test_all_deliveries_that_wait_are_posted_as_soon_as_a_webhook_takes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has pauses of its own; one of them notices first that the receiver is back."""
+    pauses_s = iter([0.3])
+    monkeypatch.setattr(Backoff, "next_s", lambda _: next(pauses_s, 3600.0))
+    got, edge = run(posted(tmp_path, lambda count, _: 503 if count <= len(FIRES) else 200, FIRES))
+    assert sorted(key for key, _ in got) == sorted([each["id"] for each in FIRES] * 2)
+    assert edge.counters == {"webhook_retries": len(FIRES), "webhook_posts": len(FIRES)}
 
 
 # --- topics and dead letters ------------------------------------------------------------------------------------------

@@ -93,7 +93,10 @@ for _name, _help in (
         "malformed",
         "Payloads that cannot be read as an event of the type; they are in the dead-letter file.",
     ),
-    ("refused", "Well-formed events that were not taken: their source has ended or does not hold at their time."),
+    (
+        "refused",
+        "Well-formed events that were not accepted: their source had ended, or was not in effect at their time.",
+    ),
     ("repeated", "Events with an identity that their device has sent before."),
 ):
     _metric(f"events_{_name}_total", "counter", ("type",), _help)(_by_type(_name))
