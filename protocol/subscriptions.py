@@ -21,7 +21,7 @@ from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems, RuleTextError, Text
 from headwater.protocol.languages.habits import shorten
-from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types
+from headwater.protocol.languages.meaning import Meaning, Placed, TypedExpression, Types
 from headwater.protocol.languages.parser import NESTING_MAX, expectation, too_deep
 from headwater.protocol.languages.print_tesla import RESERVED
 from headwater.protocol.languages.printing import NOT, OR, ExpressionPrinter, check_split, word
@@ -141,19 +141,19 @@ class _SubscriptionMeaning(Meaning):
                     )
                 yield condition.expression
 
-    def bare(self, node: s.Bare) -> Typed:
+    def bare(self, node: s.Bare) -> TypedExpression:
         return self.attribute(self.type, SUBJECT, s.Word(node.at, node.name))
 
-    def path(self, node: s.Path) -> Typed:
+    def path(self, node: s.Path) -> TypedExpression:
         if node.indexed or node.base.text not in (self.type, SUBJECT):
             hint = f"write {node.name.text} or {self.type}.{node.name.text}"
             return self._refuse(node.base.at, f"a subscription knows no {node.base.text!r}", hint)
         return self.attribute(self.type, SUBJECT, node.name)
 
-    def dollar(self, node: s.Dollar) -> Typed:
+    def dollar(self, node: s.Dollar) -> TypedExpression:
         return self._refuse(node.at, f"a subscription has no parameters such as ${node.name}", "write the value")
 
-    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> Typed:
+    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> TypedExpression:
         return self._refuse(
             node.at, "a subscription looks at one event at a time and cannot aggregate", "aggregate in a rule"
         )
@@ -162,12 +162,12 @@ class _SubscriptionMeaning(Meaning):
         self._refuse(node.at, "a subscription has no SAME: it is about one event", "compare the attribute with a value")
         return iter(())
 
-    def _remote(self, node: s.RemoteLookup) -> Typed:
+    def _remote(self, node: s.RemoteLookup) -> TypedExpression:
         return self._refuse(node.at, "a subscription cannot look into a REMOTE table", "do that in a rule")
 
-    def _refuse(self, at: int, message: str, hint: str) -> Typed:
+    def _refuse(self, at: int, message: str, hint: str) -> TypedExpression:
         self.problems.add(at, message, hint)
-        return Typed(e.Attribute(SUBJECT, "type"), "any")
+        return TypedExpression(e.Attribute(SUBJECT, "type"), "any")
 
 
 # --- subscription to text ---------------------------------------------------------------------------------------------

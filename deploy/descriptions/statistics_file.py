@@ -17,7 +17,7 @@ from headwater.deploy.network.units import RATE_LEAST_PER_S
 from headwater.pipeline.prepare.doubts import moment
 from headwater.pipeline.statistics.arrivals import Arrivals, Place
 from headwater.pipeline.statistics.combinations import RoleConstraints, names
-from headwater.pipeline.statistics.selectivities import RuleStatistics, Share, shown
+from headwater.pipeline.statistics.selectivities import RuleStatistics, Selectivity, shown
 from headwater.pipeline.statistics.stretches import Estimate
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Same, roles_of
@@ -120,7 +120,7 @@ def _rates(counted: CountedTrace) -> dict[str, dict[str, str]]:
     return rates
 
 
-def _share(share: Share) -> dict[str, Any]:
+def _share(share: Selectivity) -> dict[str, Any]:
     return {
         "share": _rounded(share.told),
         **_ends(share.estimate),

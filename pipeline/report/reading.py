@@ -20,7 +20,7 @@ Identities = Mapping[int, str]
 Span = tuple[int, int]
 
 
-class Deliveries(Protocol):
+class DeliveryReader(Protocol):
     """The matches of all runs, each delivery once. What was delivered again after a restart stands in the files twice
     under the same sink and number; the first counts."""
 
@@ -65,7 +65,7 @@ class RunRecords(Protocol):
     ) -> tuple[Mapping[int, Mapping[int, float]], Mapping[int, Collection[str]]]:
         """By run and step how many events were born, as the births themselves say; and of which traces."""
 
-    def deliveries(self, runs: Identities, timed: Collection[int]) -> Deliveries | None:
+    def deliveries(self, runs: Identities, timed: Collection[int]) -> DeliveryReader | None:
         """What sinks were given; None where no run has records of it. In runs that are ``timed`` a latency is counted
         from when the batch with the latest event became part of the trace."""
 

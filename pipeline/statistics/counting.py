@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Final
 from headwater.pipeline.statistics.combinations import Equality, RoleConstraints, names
 from headwater.pipeline.statistics.pair_counts import PairAsk, PairCount, count_pairs
 from headwater.pipeline.statistics.role_frames import RoleFrames
-from headwater.pipeline.statistics.selectivities import ProjectionStatistics, RuleStatistics, Share, TraceFacts, shown
+from headwater.pipeline.statistics.selectivities import (
+    ProjectionStatistics,
+    RuleStatistics,
+    Selectivity,
+    TraceFacts,
+    shown,
+)
 from headwater.pipeline.statistics.stretches import Estimate, Stretches, stretches
 from headwater.pipeline.statistics.window_joins import JoinCounts, join_order, matches
 from headwater.protocol.expressions import Expression, roles_of
@@ -163,7 +169,7 @@ class Counting:
         else:
             back = self.counts.get(PairAsk(other, one, pair.equal if pair.bound else ()))
             passed, firsts, seconds = keyed.pairs, keyed.anchors, back.anchors if back is not None else {}
-        share: Share | None = None
+        share: Selectivity | None = None
         if not near.total:
             if pair.bound:
                 self.statistics.notes.append(
@@ -176,7 +182,7 @@ class Counting:
                 seen = near.total
             else:  # the pairs that are near enough were counted in all of the trace
                 estimate, seen = cut.total(passed).scaled(1 / near.total), near.total * cut.share
-            share = Share(_most_one(estimate), sum(passed.values()), seen, cut.share)
+            share = Selectivity(_most_one(estimate), sum(passed.values()), seen, cut.share)
             if pair.bound and self._is_constrained(roles):
                 self.statistics.shares[roles] = share
         if roles in self.wanted:
@@ -211,7 +217,7 @@ class Counting:
                     into[at] = into.get(at, 0.0) + value
         estimate = self.cut.ratio(agreeing, near)
         if estimate is not None:
-            self.statistics.shares[positive] = Share(
+            self.statistics.shares[positive] = Selectivity(
                 estimate, sum(agreeing.values()), sum(near.values()), self.cut.share
             )
 
@@ -238,7 +244,7 @@ class Counting:
                 )
                 factor = agreeing.told ** (len(roles) - 1) if agreeing is not None else 1.0
                 passed, of = sum(joint.passed.values()), sum(joint.matches.values())
-                self.statistics.shares[roles] = Share(estimate.scaled(factor), passed, of, cut.share)
+                self.statistics.shares[roles] = Selectivity(estimate.scaled(factor), passed, of, cut.share)
         if roles in self.wanted:
             self._note_projection(roles, joint.passed, joint.events, cut, None)
 
@@ -288,7 +294,7 @@ class Counting:
         passed: Mapping[int, float],
         events: Mapping[str, Mapping[int, float]],
         cut: Stretches,
-        share: Share | None,
+        share: Selectivity | None,
     ) -> None:
         of = self._events_by_stretch(cut)
         singles = {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headwater.pipeline.statistics.combinations import RoleConstraints, of_role
 from headwater.pipeline.statistics.counting import Counting
 from headwater.pipeline.statistics.role_frames import HEADER_KINDS, RoleFrames
-from headwater.pipeline.statistics.selectivities import RuleStatistics, Share, TraceFacts, shown
+from headwater.pipeline.statistics.selectivities import RuleStatistics, Selectivity, TraceFacts, shown
 from headwater.pipeline.statistics.stretches import exactly
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Attribute, Expression, Same, walk
@@ -47,7 +47,7 @@ def rule_statistics(
         sizes = {role: counts[constraints.rule.name, role] for role in constraints.types}
         for role, (passed, of) in sizes.items():
             if constraints.own(role) and of:
-                statistics[name].shares[frozenset((role,))] = Share(exactly(passed / of), passed, of)
+                statistics[name].shares[frozenset((role,))] = Selectivity(exactly(passed / of), passed, of)
         silent = [role for role, (passed, _) in sizes.items() if not passed]
         if silent:
             statistics[name].notes.append(

@@ -18,7 +18,7 @@ SECOND_US: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Selectivity:
     """A selectivity: the share of ``of`` events or combinations that passed, and the part of the trace looked at."""
 
     estimate: Estimate
@@ -41,7 +41,7 @@ class ProjectionStatistics:
     per_s: Estimate
     singles: Mapping[str, Estimate]
     """By role, the share of its events (those that meet what is asked of the role alone) that are in some match."""
-    selectivity: Share | None = None
+    selectivity: Selectivity | None = None
     """For pairs: the share of those near enough and in order that meet all conditions."""
     sampled: float = 1.0
 
@@ -50,7 +50,7 @@ class ProjectionStatistics:
 class RuleStatistics:
     """``notes`` says what was left out, and why."""
 
-    shares: dict[frozenset[str], Share] = field(default_factory=dict)
+    shares: dict[frozenset[str], Selectivity] = field(default_factory=dict)
     projections: dict[frozenset[str], ProjectionStatistics] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

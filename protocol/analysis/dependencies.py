@@ -10,7 +10,7 @@ from headwater.protocol.errors import RuleError
 from headwater.protocol.pattern import Rule, types_of
 
 
-class Circle(Exception):
+class CircularDependency(Exception):
     """Things that need each other, so that none can come first; ``positions`` begins and ends with the same one."""
 
     def __init__(self, positions: Sequence[int]) -> None:
@@ -26,7 +26,7 @@ def order_by_need(needs: Sequence[Collection[int]]) -> list[int]:
     except CycleError as error:
         circle = error.args[1][:0:-1]  # from what needs to what is needed, without the repeated one
         first = circle.index(min(circle))
-        raise Circle([*circle[first:], *circle[: first + 1]]) from None
+        raise CircularDependency([*circle[first:], *circle[: first + 1]]) from None
     order: list[int] = []
     ready: list[int] = []
     while sorter.is_active():
@@ -50,6 +50,6 @@ def in_dependency_order(rules: Sequence[Rule]) -> tuple[Rule, ...]:
     needs = [{producer for name in types_of(rule.pattern) for producer in producers.get(name, ())} for rule in rules]
     try:
         return tuple(rules[position] for position in order_by_need(needs))
-    except Circle as error:
+    except CircularDependency as error:
         circle = " -> ".join(rules[position].name for position in error.positions)
         raise RuleError(f"rules read each other in a circle: {circle}") from None

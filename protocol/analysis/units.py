@@ -41,7 +41,7 @@ class Reach:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class ReachPair:
     """One pair of a Reach: ``later.end.ts - earlier.ts <= length``."""
 
     earlier: int
@@ -146,21 +146,21 @@ class Branch:
     def units_in(self, expression: Expression) -> frozenset[int]:
         return frozenset(self.unit_of(role) for role in roles_of(expression))
 
-    def gaps_to(self, later: int) -> Iterator[Gap]:
+    def gaps_to(self, later: int) -> Iterator[ReachPair]:
         """How long after other units this one may end."""
         for reach in self.reaches:
             if later in reach.units:
                 for unit in sorted(reach.units):
                     if unit != later and (later, unit) not in self.before:
-                        yield Gap(unit, later, reach.length, reach.from_start)
+                        yield ReachPair(unit, later, reach.length, reach.from_start)
 
-    def gaps_from(self, earlier: int) -> Iterator[Gap]:
+    def gaps_from(self, earlier: int) -> Iterator[ReachPair]:
         """How long after this unit others may end."""
         for reach in self.reaches:
             if earlier in reach.units:
                 for unit in sorted(reach.units):
                     if unit != earlier and (unit, earlier) not in self.before:
-                        yield Gap(earlier, unit, reach.length, reach.from_start)
+                        yield ReachPair(earlier, unit, reach.length, reach.from_start)
 
     def forbidden_horizon(self, forbidden: Forbidden) -> int:
         """How much older than the newest event of a match (or than its deciding time) what forbids it may be."""

@@ -21,7 +21,7 @@ RESERVED_KINDS: Mapping[str, str] = {"ts": "int", "seq": "int", "node": "string"
 NUMBERS = ("int", "float")
 
 
-class Typed(NamedTuple):
+class TypedExpression(NamedTuple):
     """An expression and the kind of its value."""
 
     expression: e.Expression
@@ -75,16 +75,16 @@ class Meaning:
 
     # What each language says for itself
 
-    def bare(self, node: s.Bare) -> Typed:
+    def bare(self, node: s.Bare) -> TypedExpression:
         raise NotImplementedError
 
-    def dollar(self, node: s.Dollar) -> Typed:
+    def dollar(self, node: s.Dollar) -> TypedExpression:
         raise NotImplementedError
 
-    def path(self, node: s.Path) -> Typed:
+    def path(self, node: s.Path) -> TypedExpression:
         raise NotImplementedError
 
-    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> Typed:
+    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> TypedExpression:
         raise NotImplementedError
 
     def same(self, node: s.SameKeys) -> Iterator[Placed]:
@@ -119,11 +119,11 @@ class Meaning:
             self.problems.add(node.at, f"a condition must be true or false, but this is {a(kind)}", "compare it")
         return expression
 
-    def value(self, node: s.Syntax) -> Typed:
+    def value(self, node: s.Syntax) -> TypedExpression:
         """An expression with the kind of its values."""
         match node:
             case s.Literal():
-                return Typed(e.Constant(node.value), kind_of(node.value))
+                return TypedExpression(e.Constant(node.value), kind_of(node.value))
             case s.Inner():
                 return self.value(node.inside)
             case s.Bare():
@@ -145,7 +145,7 @@ class Meaning:
             case s.FoldCall() | s.AggregateCall():
                 return self.aggregate(node)
             case _:
-                return Typed(self._condition(node), "bool")
+                return TypedExpression(self._condition(node), "bool")
 
     def _condition(self, node: s.Not | s.ComparisonChain | s.Range | s.All | s.Any | s.SameKeys) -> e.Expression:
         """What is true or false."""
@@ -176,10 +176,10 @@ class Meaning:
                 )
                 return e.Constant(True)
 
-    def attribute(self, type_name: str, role: str, name: s.Word, index: e.Index = "") -> Typed:
+    def attribute(self, type_name: str, role: str, name: s.Word, index: e.Index = "") -> TypedExpression:
         """An attribute of an event of a known role, checked against its type."""
         kind = self.attribute_kind(type_name, name)
-        return Typed(e.Attribute(role, name.text, index), kind)
+        return TypedExpression(e.Attribute(role, name.text, index), kind)
 
     def attribute_kind(self, type_name: str, name: s.Word) -> str:
         kind = self.types.attribute_kind(type_name, name.text)
@@ -193,19 +193,21 @@ class Meaning:
             return "any"
         return kind
 
-    def _call(self, node: s.Called | s.Bracketed) -> Typed:
+    def _call(self, node: s.Called | s.Bracketed) -> TypedExpression:
         name = node.base.text
         function = self.functions.get(name)
         arguments = [self.value(argument) for argument in node.arguments]
         if function is None:
             hint = suggestion(name, self.functions.names(), "functions")
             self.problems.add(node.at, f"unknown function {name!r}", hint, UNKNOWN_FUNCTION)
-            return Typed(e.Call(name, tuple(argument.expression for argument in arguments)), "any")
+            return TypedExpression(e.Call(name, tuple(argument.expression for argument in arguments)), "any")
         self._check_arguments(node, function, arguments)
         call = e.Call(function.name, tuple(argument.expression for argument in arguments))
-        return Typed(call, function.result_kind(argument.kind for argument in arguments))
+        return TypedExpression(call, function.result_kind(argument.kind for argument in arguments))
 
-    def _check_arguments(self, node: s.Called | s.Bracketed, function: Function, arguments: list[Typed]) -> None:
+    def _check_arguments(
+        self, node: s.Called | s.Bracketed, function: Function, arguments: list[TypedExpression]
+    ) -> None:
         if not function.accepts_count(len(arguments)):
             self.problems.add(
                 node.at, f"{function.name} takes {function.expected_count()}, not {len(arguments)}", signature(function)
@@ -229,20 +231,20 @@ class Meaning:
         except (re.error, RecursionError, OverflowError) as mistake:
             self.problems.add(at, "this is no regular expression", str(mistake))
 
-    def _remote(self, node: s.RemoteLookup) -> Typed:
+    def _remote(self, node: s.RemoteLookup) -> TypedExpression:
         arguments = tuple(self.value(argument).expression for argument in node.arguments)
         if not arguments:
             self.problems.add(node.at, "REMOTE needs something to look up", "write REMOTE[a.id] or REMOTE.table[a.id]")
-        return Typed(e.Remote(node.table.text if node.table else "remote", arguments), "any")
+        return TypedExpression(e.Remote(node.table.text if node.table else "remote", arguments), "any")
 
-    def _negative(self, node: s.Negative) -> Typed:
+    def _negative(self, node: s.Negative) -> TypedExpression:
         expression, kind = self.value(node.operand)
         if kind not in (*NUMBERS, "any"):
             self.problems.add(node.operand.at, f"'-' needs a number, but this is {a(kind)}")
             kind = "any"
-        return Typed(e.Unary("-", expression), kind)
+        return TypedExpression(e.Unary("-", expression), kind)
 
-    def _arithmetic(self, node: s.Arithmetic) -> Typed:
+    def _arithmetic(self, node: s.Arithmetic) -> TypedExpression:
         left, right = self.value(node.left), self.value(node.right)
         operator = node.operator.text
         kind = arithmetic_kind(operator, left.kind, right.kind)
@@ -251,7 +253,7 @@ class Meaning:
             self.problems.add(
                 node.operator.at, f"type mismatch: cannot compute {a(left.kind)} {operator} {a(right.kind)}", hint
             )
-        return Typed(e.Binary(operator, left.expression, right.expression), kind or "any")
+        return TypedExpression(e.Binary(operator, left.expression, right.expression), kind or "any")
 
     def _comparisons(self, node: s.ComparisonChain) -> Iterator[tuple[e.Expression, int]]:
         operands = [self.value(operand) for operand in node.operands]
@@ -260,7 +262,7 @@ class Meaning:
             self.check_comparable(operator, left, right)
             yield e.Binary(operator.text, left.expression, right.expression), node.operands[position].at
 
-    def check_comparable(self, operator: s.Word, left: Typed, right: Typed) -> None:
+    def check_comparable(self, operator: s.Word, left: TypedExpression, right: TypedExpression) -> None:
         if not comparable(left.kind, right.kind):
             self.problems.add(
                 operator.at,
@@ -277,7 +279,7 @@ class Meaning:
             (e.Binary("<=", operand.expression, high.expression), node.at),
         ]
 
-    def _in(self, node: s.In) -> Typed:
+    def _in(self, node: s.In) -> TypedExpression:
         operand = self.value(node.operand)
         members: e.Expression
         if isinstance(node.members, s.RemoteLookup):
@@ -287,7 +289,7 @@ class Meaning:
             for item, written in zip(items, node.members, strict=True):
                 self.check_comparable(s.Word(written.at, "in"), operand, item)
             members = e.Items(tuple(item.expression for item in items))
-        return Typed(e.Binary("not in" if node.negated else "in", operand.expression, members), "bool")
+        return TypedExpression(e.Binary("not in" if node.negated else "in", operand.expression, members), "bool")
 
 
 def joined(operator: str, parts: list[e.Expression]) -> e.Expression:
@@ -303,7 +305,7 @@ def a(kind: str) -> str:
     return {"int": "an int", "any": "any value", "bool": "true or false"}.get(kind, f"a {kind}")
 
 
-def named(typed: Typed) -> str:
+def named(typed: TypedExpression) -> str:
     """How a hint calls an operand."""
     expression = typed.expression
     if isinstance(expression, e.Attribute):

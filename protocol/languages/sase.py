@@ -10,7 +10,7 @@ from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems
 from headwater.protocol.languages.habits import hint_for_word
-from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types, a, comparable, fits
+from headwater.protocol.languages.meaning import Meaning, Placed, TypedExpression, Types, a, comparable, fits
 from headwater.protocol.languages.tesla import next_name, output_kind
 from headwater.protocol.languages.windows import event_count, length_us
 from headwater.protocol.pattern import (
@@ -43,7 +43,7 @@ class SaseMeaning(Meaning):
         self.in_same = False
         self.in_output = False
 
-    def bare(self, node: s.Bare) -> Typed:
+    def bare(self, node: s.Bare) -> TypedExpression:
         if self.in_same:
             return self._shared_attribute(node)
         if node.name in self.roles:
@@ -52,9 +52,9 @@ class SaseMeaning(Meaning):
             self.problems.add(
                 node.at, f"unbound name {node.name!r}", f"write role.{node.name}, or '{node.name}' for a string"
             )
-        return Typed(e.Constant(None), "any")
+        return TypedExpression(e.Constant(None), "any")
 
-    def _shared_attribute(self, node: s.Bare) -> Typed:
+    def _shared_attribute(self, node: s.Bare) -> TypedExpression:
         kinds: list[str] = []
         for role, type_name in self.roles.items():
             kind = self.types.attribute_kind(type_name, node.name)
@@ -71,13 +71,13 @@ class SaseMeaning(Meaning):
                     "SAME compares it among all events",
                 )
             kinds.append(kind or "any")
-        return Typed(e.Attribute("", node.name), kinds[0] if len(set(kinds)) == 1 else "any")
+        return TypedExpression(e.Attribute("", node.name), kinds[0] if len(set(kinds)) == 1 else "any")
 
-    def dollar(self, node: s.Dollar) -> Typed:
+    def dollar(self, node: s.Dollar) -> TypedExpression:
         self.problems.add(
             node.at, f"unknown parameter ${node.name}", "SASE has none: name an attribute, as in a.v = b.v"
         )
-        return Typed(e.Constant(None), "any")
+        return TypedExpression(e.Constant(None), "any")
 
     def same(self, node: s.SameKeys) -> Iterator[Placed]:
         self.in_same = True
@@ -85,13 +85,13 @@ class SaseMeaning(Meaning):
             yield Placed(e.Same(self.value(key).expression), key.at)
         self.in_same = False
 
-    def path(self, node: s.Path) -> Typed:
+    def path(self, node: s.Path) -> TypedExpression:
         role = node.base.text
         if self.in_same:
             self.problems.add(node.at, "SAME takes the attribute alone", f"write SAME[{node.name.text}]")
-            return Typed(e.Constant(None), "any")
+            return TypedExpression(e.Constant(None), "any")
         if not self._check_role(node.base):
-            return Typed(e.Constant(None), "any")
+            return TypedExpression(e.Constant(None), "any")
         index = self._index(node) if node.indexed else ""
         if self.in_output and role in self.repeated and index in ("", "i-1"):
             self.problems.add(
@@ -133,10 +133,10 @@ class SaseMeaning(Meaning):
                 )
                 return ""
 
-    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> Typed:
+    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> TypedExpression:
         assert isinstance(node, s.FoldCall)
         function = node.function.text.lower()
-        missing = Typed(e.Constant(None), "any")
+        missing = TypedExpression(e.Constant(None), "any")
         if len(node.arguments) != 1:
             hint = {"min": "least(..) compares several values", "max": "greatest(..) compares several values"}
             self.problems.add(
@@ -161,14 +161,14 @@ class SaseMeaning(Meaning):
                 self.problems.add(
                     base.at, f"{node.function.text} needs an attribute", f"write {function}({base.text}[].attribute)"
                 )
-            return Typed(e.Fold(function, base.text, None), "int")
+            return TypedExpression(e.Fold(function, base.text, None), "int")
         kind = self.attribute_kind(self.roles[base.text], name)
         if function in ("sum", "avg") and kind not in ("int", "float", "any"):
             self.problems.add(
                 name.at, f"type mismatch: {function} needs numbers, but this is {a(kind)}", "use count instead"
             )
         fold = e.Fold(function, base.text, name.text)
-        return Typed(fold, {"count": "int", "avg": "float"}.get(function, kind))
+        return TypedExpression(fold, {"count": "int", "avg": "float"}.get(function, kind))
 
     @staticmethod
     def _folded(node: s.Syntax) -> tuple[s.Word | None, s.Word | None]:

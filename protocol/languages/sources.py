@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
 
-from headwater.protocol.analysis.dependencies import Circle, order_by_need
+from headwater.protocol.analysis.dependencies import CircularDependency, order_by_need
 from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
@@ -267,7 +267,7 @@ class _Assembly:
         needs = [{maker for word in entry.reads for maker in makers.get(word.text, ())} for entry in self.entries]
         try:
             return [self.entries[i] for i in order_by_need(needs)]
-        except Circle as error:
+        except CircularDependency as error:
             self._report_cycle(error.positions)
             return None
 

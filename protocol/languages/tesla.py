@@ -12,7 +12,7 @@ from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems
 from headwater.protocol.languages.habits import hint_for_word
-from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types, a, fits
+from headwater.protocol.languages.meaning import Meaning, Placed, TypedExpression, Types, a, fits
 from headwater.protocol.languages.windows import length_us
 from headwater.protocol.pattern import (
     Absence,
@@ -35,7 +35,7 @@ from headwater.protocol.text import closest, listed, suggestion
 class Binding:
     """What a ``$parameter`` stands for; ``hidden`` where it is bound inside a negation or an aggregate."""
 
-    value: Typed
+    value: TypedExpression
     hidden: str | None = None
 
 
@@ -66,16 +66,16 @@ class TeslaMeaning(Meaning):
 
     # Names
 
-    def bare(self, node: s.Bare) -> Typed:
+    def bare(self, node: s.Bare) -> TypedExpression:
         word = s.Word(node.at, node.name)
         if self.own is not None:
             return self.attribute(self.own.type, self.own.role, word)
         roles = [role for role, kind in self.names.roles.items() if self.types.attribute_kind(kind, node.name)]
         hint = f"write {roles[0]}.{node.name}" if roles else "write it as Role.attribute"
         self.problems.add(node.at, f"unbound name {node.name!r}: it is not clear whose attribute this is", hint)
-        return Typed(e.Constant(None), "any")
+        return TypedExpression(e.Constant(None), "any")
 
-    def dollar(self, node: s.Dollar) -> Typed:
+    def dollar(self, node: s.Dollar) -> TypedExpression:
         binding = self.names.bound.get(node.name)
         if binding is None:
             hint = suggestion(f"{node.name}", [f"${name}" for name in self.names.bound], "bound so far")
@@ -84,7 +84,7 @@ class TeslaMeaning(Meaning):
                 f"unbound parameter ${node.name}",
                 hint or f"bind it first, as in Smoke(area = ${node.name})",
             )
-            return Typed(e.Constant(None), "any")
+            return TypedExpression(e.Constant(None), "any")
         if binding.hidden is not None and binding.hidden != (self.own.role if self.own else None):
             self.problems.add(
                 node.at,
@@ -93,14 +93,14 @@ class TeslaMeaning(Meaning):
             )
         return binding.value
 
-    def path(self, node: s.Path) -> Typed:
+    def path(self, node: s.Path) -> TypedExpression:
         if node.indexed:
             self.problems.add(node.base.at, "TESLA has no repeated events, so there is nothing to index")
         role = node.base.text
         if self.own is not None and role == self.own.role:
             return self.attribute(self.own.type, role, node.name)
         if not self.check_role(node.base):
-            return Typed(e.Constant(None), "any")
+            return TypedExpression(e.Constant(None), "any")
         return self.attribute(self.names.roles[role], role, node.name)
 
     def check_role(self, word: s.Word) -> bool:
@@ -123,10 +123,10 @@ class TeslaMeaning(Meaning):
         self.problems.add(node.at, "TESLA has no SAME", "bind a $parameter in one event and use it in the others")
         return iter(())
 
-    def value(self, node: s.Syntax) -> Typed:
+    def value(self, node: s.Syntax) -> TypedExpression:
         if isinstance(node, s.SameKeys):
             list(self.same(node))
-            return Typed(e.Constant(True), "bool")
+            return TypedExpression(e.Constant(True), "bool")
         return super().value(node)
 
     # Selectors
@@ -185,11 +185,11 @@ class TeslaMeaning(Meaning):
 
     # Aggregates
 
-    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> Typed:
+    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> TypedExpression:
         assert isinstance(node, s.AggregateCall)
         return self.add_aggregate(node, None)
 
-    def add_aggregate(self, node: s.AggregateCall, name: s.Dollar | None) -> Typed:
+    def add_aggregate(self, node: s.AggregateCall, name: s.Dollar | None) -> TypedExpression:
         """Append the step that computes an aggregate; its value is the parameter of that name."""
         function = node.function.text.lower()
         if not self.aggregates_allowed:
@@ -198,7 +198,7 @@ class TeslaMeaning(Meaning):
                 "an aggregate cannot stand inside the brackets of an event",
                 f"bind it before, as in: and $x = {node.function.text}(..), and write $x here",
             )
-            return Typed(e.Constant(None), "any")
+            return TypedExpression(e.Constant(None), "any")
         leaf = self.leaf(node.selector, self.hidden_roles[id(node.selector)])
         described = f"{node.function.text}({leaf.type}(..))"
         self.names.hidden[leaf.role] = described
@@ -206,7 +206,7 @@ class TeslaMeaning(Meaning):
         where = list(self.constraints(node.selector, leaf, hidden=True))
         kind = self._aggregate_kind(node, function, leaf)
         label = name.name if name is not None else self._automatic_name()
-        value = Typed(e.Parameter(label), kind)
+        value = TypedExpression(e.Parameter(label), kind)
         self.names.bound[label] = Binding(value)
         attribute = node.attribute.text if node.attribute else None
         self.steps.append(Aggregate(label, function, leaf, attribute, bounds))
@@ -413,7 +413,7 @@ class _Builder:
                     "leave one out",
                 )
             declared[attribute.name.text] = kind
-        values: dict[str, Typed] = {}
+        values: dict[str, TypedExpression] = {}
         for assignment in rule.assignments:
             name = assignment.name
             value = self.meaning.value(assignment.value)
@@ -437,7 +437,7 @@ class _Builder:
                     f"{attribute.name.text!r} gets no value",
                     f"add: where {attribute.name.text} = ..",
                 )
-        missing = Typed(e.Constant(None), "any")
+        missing = TypedExpression(e.Constant(None), "any")
         return tuple(
             OutputAttribute(name, kind, values.get(name, missing).expression) for name, kind in declared.items()
         )

@@ -13,7 +13,7 @@ from headwater.coordinator.inev.model.topology import Topology
 from headwater.coordinator.shortest_paths import distances
 from headwater.deploy.experiments.trex.topology import nearest
 from headwater.deploy.network.check import connected_parts
-from headwater.protocol.analysis.dependencies import Circle, order_by_need
+from headwater.protocol.analysis.dependencies import CircularDependency, order_by_need
 from headwater.protocol.network import Link, Network
 from headwater.protocol.traversal import breadth_first, components
 
@@ -99,10 +99,10 @@ def test_the_order_by_need_is_the_first_of_all_topological_ones(seed: int):
 
 
 def test_a_circle_is_named_from_its_first_member():
-    with pytest.raises(Circle) as circle:
+    with pytest.raises(CircularDependency) as circle:
         order_by_need([set(), {3}, {1}, {2}, {3}])
     assert circle.value.positions == [1, 3, 2, 1]
-    with pytest.raises(Circle) as circle:
+    with pytest.raises(CircularDependency) as circle:
         order_by_need([{0}])
     assert circle.value.positions == [0, 0]
 
