@@ -339,7 +339,7 @@ def test_an_engine_that_keeps_its_rows_is_noticed(monkeypatch):
 
 
 def test_a_watermark_that_is_never_told_is_noticed(monkeypatch):
-    monkeypatch.setattr(Outlet, "told", lambda self, work: None)
+    monkeypatch.setattr(Outlet, "watermark_moved", lambda self, work: None)
     monkeypatch.setattr(Outlet, "tell_slowly", lambda self, work: None)
     network = a_network()
     with complaint("node ", "its watermark is|asked for and never told"):
