@@ -7,7 +7,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.coordinator.layout.ground import Ground, Planner, Routes, at_the_middle
+from headwater.coordinator.layout.ground import Ground, Planner, Routes
 from headwater.coordinator.layout.stages import Layout
 from headwater.protocol.strategy import strategy_of
 
@@ -27,10 +27,14 @@ PLANNERS: Final[dict[str, type[StatisticsPlanner]]] = {"inev": InevPlanner}
 """By the name of the strategy. Coordinators save their planner, so its class is a part of what they may save."""
 
 
-def planner_of(strategy: str, statistics: Statistics) -> Planner:
-    """The planner of a strategy. One that is not planned never asks its planner: its nodes share the work along
-    trees."""
-    return PLANNERS[strategy](statistics) if strategy_of(strategy).planned else at_the_middle
+UNASKED: Final = InevPlanner
+"""The planner of strategies that are not planned: their nodes share the work along trees, so that it is never asked,
+but a coordinator saves one under any strategy."""
+
+
+def planner_of(strategy: str, statistics: Statistics) -> StatisticsPlanner:
+    """The planner of a strategy, for these statistics."""
+    return PLANNERS[strategy](statistics) if strategy_of(strategy).planned else UNASKED(statistics)
 
 
 def statistics_of(planner: Planner) -> Statistics | None:
