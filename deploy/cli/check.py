@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from headwater.deploy.cli.common import (
+    NETWORK_FILES,
     DelimiterOption,
     TimeColumnOption,
     TimeUnitOption,
@@ -33,8 +34,6 @@ from headwater.protocol.functions import Functions
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.pattern import Chain, Leaf, Negation, Part, Pattern, Repetition, Rule, Selection, Window, Within
 from headwater.protocol.text import show_us
-
-NETWORK_FILES = (".yaml", ".yml")
 
 
 def check(

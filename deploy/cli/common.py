@@ -30,6 +30,7 @@ from headwater.protocol.languages.syntax import TypeDeclaration
 from headwater.protocol.pattern import Rule, types_of
 
 PATIENCE_S: Final = 2.0  # before a user who waits for a stream is told what for
+NETWORK_FILES: Final = (".yaml", ".yml")
 
 
 class RunFailed(HeadwaterError):
@@ -79,8 +80,14 @@ def layout_of(time_unit: str | None, time_column: str, type_column: str, delimit
 
 
 def read_sources(files: Iterable[Path]) -> list[Source]:
+    """The texts of rule files; a ConfigError for a file that is absent, unreadable or something else."""
     sources = []
     for file in files:
+        if file.suffix.lower() in NETWORK_FILES:
+            wrong = f"{file} is not a rule file" if file.exists() else f"there is no rule file {file}"
+            raise ConfigError(
+                f"{wrong}; rules (.tesla or .sase) are expected here, headwater simulate and headwater up run a network"
+            )
         if not file.exists():
             raise ConfigError(f"there is no rule file {file}")
         if file.is_dir():

@@ -329,6 +329,11 @@ def test_bad_function_files_are_said_in_a_sentence(desk: Desk, content: str, sen
     ("arguments", "sentence"),
     [
         (["run", "none.tesla", "--events", "events.csv"], "there is no rule file none.tesla"),
+        *(
+            ([*command, "none.yaml"], "there is no rule file none.yaml; rules (.tesla or .sase) are expected here")
+            for command in (["run", "-e", "events.csv"], ["explain", "-e", "events.csv"], ["deploy"])
+        ),
+        (["run", "none.yml", "-e", "events.csv"], "headwater simulate and headwater up run a network"),
         (["run", ".", "--events", "events.csv"], "is a folder; name rule files"),
         (["run", "events.csv", "--events", "events.csv"], "rule files end in .tesla or .sase"),
         (["run", "fire.tesla", "--events", "none.csv"], "there is no file none.csv"),
@@ -357,6 +362,14 @@ def test_wrong_input_is_one_sentence_and_exit_code_two(desk: Desk, arguments: li
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_network_given_instead_of_rules_is_named_with_the_commands_that_run_it(desk: Desk) -> None:
+    desk.file("network.yaml", "nodes: {}")
+    done = desk.run("run", "network.yaml", "--events", "events.csv")
+    assert (done.code, done.out) == (2, "")
+    assert "network.yaml is not a rule file" in done.err
+    assert "headwater simulate and headwater up run a network" in done.err
 
 
 def test_mistakes_in_rules_show_the_place(desk: Desk) -> None:
