@@ -54,16 +54,16 @@ def check(
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON schema of network files, for editors, and stop.")
+        bool, typer.Option("--schema", help="Print the JSON schema of network files, for editors, and exit.")
     ] = False,
 ) -> None:
-    """Check rules and networks and say what they do.
+    """Check rules and network files, and describe what they do.
 
-    For each rule: what it emits, from which events, how far it reaches and when it is decided. For a network: its size,
-    its rules, and whether everything that is asked for can happen.
+    For each rule: what it emits, from which events, how far it reaches back and when it is decided. For a network: its
+    size and its rules, and whether every source, rule and sink can work.
 
-    All mistakes of all files are shown, each with its place in the text. Without --events, types that no file declares
-    are taken on trust.
+    All errors of all files are shown, each with its place in the text. Without --events, event types that no file
+    declares are accepted unchecked.
     """
     if schema:
         print(kept_schema(), end="")

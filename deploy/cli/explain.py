@@ -51,17 +51,17 @@ def explain(
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave malformed rows out and count them.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per rule.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip malformed rows and count them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per rule.")] = False,
 ) -> None:
-    """Answer "why did my pattern not fire?"
+    """Show why a pattern did not match.
 
-    For each step of the pattern: how many events there were, how many were turned away by which predicate, window,
-    order or negation, and how many open matches were left. Then the nearest misses: the open matches that came
-    furthest, and what ended each of them.
+    For each step of the pattern: the number of events, how many were rejected by which predicate, window, order or
+    negation, and how many partial matches were left. Then the nearest misses: the partial matches that came furthest,
+    and what ended each of them.
 
-    The whole trace is read into memory. Of a long one only a part is looked at, and what that part does not tell is
-    marked "at least": take a part of the trace that shows the problem.
+    The whole trace is read into memory, but only part of a long one is examined; numbers that may be higher are then
+    marked "at least". For a long trace, extract a part that shows the problem.
     """
     layout = layout_of(time_unit, time_column, type_column, delimiter)
     registered = load_functions(functions)

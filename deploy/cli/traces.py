@@ -23,30 +23,33 @@ from headwater.protocol.text import plural
 def traces(
     description: Annotated[
         str | None,
-        typer.Argument(help="A description (.yaml), or the name of a ready-made one.", metavar="DESCRIPTION"),
+        typer.Argument(help="A description (.yaml), or the name of a built-in one.", metavar="DESCRIPTION"),
     ] = None,
     input_: Annotated[
         Path | None, typer.Option("--input", help="The folder with the raw files.", metavar="FOLDER")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder to make: Parquet by node, and a manifest.", metavar="FOLDER")
+        Path | None, typer.Option(help="The folder to create: Parquet by node, and a manifest.", metavar="FOLDER")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+        str | None, typer.Option(help="A Spark master. [default: all cores of this machine]", metavar="URL")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing prepared trace.")] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Another seed than the description's, for events that are made up.", metavar="N")
+        int | None, typer.Option(help="A seed for generated events, instead of the description's.", metavar="N")
     ] = None,
     check: Annotated[
-        Path | None, typer.Option(help="Count and sum a prepared trace again instead.", metavar="FOLDER")
+        Path | None,
+        typer.Option(
+            help="Instead: count and sum a prepared trace again, and compare with its manifest.", metavar="FOLDER"
+        ),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Turn raw data into event streams: typed, timed, born at nodes, sorted and numbered; or make such streams up.
+    """Turn raw data into a prepared trace, with typed events by node, sorted and numbered; or generate one.
 
-    Without a description, lists the ready-made ones. Those with generate: need no raw data. Rows that cannot become
-    events are kept in the folder bad-rows, each with its reason.
+    Without a description, the command lists the built-in ones. Descriptions with generate: need no raw data. Rows that
+    cannot become events are kept in the folder bad-rows, each with its reason.
     """
     if check is not None:
         if description is not None or out is not None:

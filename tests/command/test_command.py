@@ -345,7 +345,7 @@ def test_bad_function_files_are_said_in_a_sentence(desk: Desk, content: str, sen
             ([each, "fire.tesla", "-e", "a.csv", "-e", "b.csv"], "one trace, not 2")
             for each in ("run", "check", "explain")
         ),
-        (["run"], "headwater run --help tells more"),
+        (["run"], "headwater run --help shows how to use it"),
         (["run", "events.csv", "--events", "fire.tesla"], "fire.tesla is a file of rules, not of events"),
         (["run", "fire.tesla", "--events", "events.csv", "--out", "events.csv"], "events.csv would be overwritten"),
         (["run", "fire.tesla", "--events", "events.csv", "--out", "./fire.tesla"], "fire.tesla would be overwritten"),
@@ -482,7 +482,7 @@ def test_version_and_help(desk: Desk) -> None:
     assert (done.code, done.out.split()[0]) == (0, "headwater")
     done = desk.run("--help")
     assert done.code == 0
-    assert "why did my pattern not fire?" in done.out
+    assert "Show why a pattern did not match" in done.out
     for command in ("run", "check", "explain"):
         assert command in done.out
         assert "--events" in desk.run(command, "--help").out
