@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -203,6 +204,13 @@ def test_rooms_that_the_architecture_names_hold_modules() -> None:
 def test_pages_for_a_first_reading_are_short() -> None:
     for page in (ARCHITECTURE, README):
         assert len(page.read_text(encoding="utf-8").splitlines()) <= 200, page.name
+
+
+def test_the_scenario_on_the_page_about_tests_is_the_one_that_runs() -> None:
+    page = (PROJECT / "docs" / "testing.md").read_text(encoding="utf-8")
+    name = re.search(r"`(tests/scenarios/[\w-]+\.txt)`", page)
+    assert name is not None
+    assert textwrap.indent((PROJECT / name.group(1)).read_text(encoding="utf-8"), "    ") in page
 
 
 def test_the_glossary_has_at_most_forty_entries() -> None:
