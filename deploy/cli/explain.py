@@ -123,9 +123,7 @@ def show_explanation(found: Explanation, near: int) -> list[str]:
             else:
                 lines.append(f"  {text}")
     elif near:
-        lines.append(
-            f"no near misses{among}" if found.partial else "no near misses: every open match went on to the end"
-        )
+        lines.append(f"no near misses{among}" if found.partial else "no near misses: every partial match was completed")
     lines.extend(f"note: {note}" for note in found.notes)
     return lines
 
@@ -142,11 +140,11 @@ def _show_step(number: int, step: StepReport) -> list[str]:
     if number == 1:
         if step.looked_at < step.events:
             parts = [f"looked at the first {step.looked_at:,} of {parts[0]}"]
-        parts.append(_open_matches(least, step.kept) + " left")
+        parts.append(_partial_matches(least, step.kept) + " left")
     else:
-        before = _open_matches("at least " if step.before_partial else "", step.before)
+        before = _partial_matches("at least " if step.before_partial else "", step.before)
         looked = f"looked at the first {step.looked_at:,} of" if step.looked_at < step.before else "from"
-        parts.append(f"{looked} {before}, {_open_matches(least, step.kept)} left")
+        parts.append(f"{looked} {before}, {_partial_matches(least, step.kept)} left")
     lines = [f"  {number}. {step.text}", f"       {'; '.join(parts)}"]
     for reason, times in step.turned_away.most_common():
         lines.append(f"       {least}{times:>10,} turned away: {reason}")
@@ -155,5 +153,5 @@ def _show_step(number: int, step: StepReport) -> list[str]:
     return lines
 
 
-def _open_matches(least: str, number: int) -> str:
-    return f"{least}{number:,} open match{'es' * (number != 1)}"
+def _partial_matches(least: str, number: int) -> str:
+    return f"{least}{number:,} partial match{'es' * (number != 1)}"

@@ -294,7 +294,9 @@ def _refused(observed: Observed) -> Values:
 # ---------------------------------------------------------------------------------------------------------------- state
 
 
-@_metric("held_rows", "gauge", ("purpose",), "Rows, open matches and remembered identities, by what they are kept for.")
+@_metric(
+    "held_rows", "gauge", ("purpose",), "Rows, partial matches and remembered identities, by what they are kept for."
+)
 def _held(observed: Observed) -> Values:
     if observed.core is not None:
         for purpose, number in held_by(observed.core).items():
