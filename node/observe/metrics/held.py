@@ -19,9 +19,9 @@ HELD: Final = (
     "accounts",
 )
 """partial_matches: rows and partial matches inside engines; tasks: what tasks remember beside that (what was sent or
-blocked, candidates, windows); kept: rows that wait to be asked for; aggregates: rows and questions of aggregates; events: events
-born here that something new may need; sent_bodies, received_bodies: what may be referred to on links; delivered: what
-sinks must not be given again; accounts: what was said of events, to tell who contradicts it."""
+blocked, candidates, windows); kept: rows that wait to be asked for; aggregates: rows and questions of aggregates;
+events: events born here that something new may need; sent_bodies, received_bodies: what may be referred to on links;
+delivered: what sinks must not be given again; accounts: what was said of events, to tell who contradicts it."""
 
 
 def held_by(core: NodeCore) -> dict[str, int]:
