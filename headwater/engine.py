@@ -323,7 +323,7 @@ class Engine:
                 yield item
                 continue
             if not isinstance(item, Mapping):
-                raise EventError(f"{item!r:.60} is no event; give an Event, or a mapping with type, ts and attributes")
+                raise EventError(f"{item!r:.60} is not an event; give an Event, or a dict with type, ts and attributes")
             for name in ("type", "ts"):
                 if item.get(name) is None:
                     raise EventError(f"an event has no {name!r}: {dict(item)!r:.100}")
@@ -378,7 +378,7 @@ def _source(given: RuleText, name: str) -> Source:
     if isinstance(given, str) and not _is_path(given):
         return Source(given, name, language_of(given))
     if not isinstance(given, str | os.PathLike):
-        raise ConfigError(f"{given!r:.60} is no rule; {_RULES}")
+        raise ConfigError(f"{given!r:.60} is not a rule; {_RULES}")
     path = Path(given)
     if not path.is_file():
         raise ConfigError(f"there is no rule file {path}")
@@ -412,7 +412,7 @@ def _functions(given: Functions | Mapping[str, Callable[..., Value]] | None) -> 
 
 def _layout(time_column: str, type_column: str, time_unit: TimeUnit | None) -> Layout:
     if time_unit is not None and time_unit not in TIME_UNITS:
-        raise ConfigError(f"{time_unit!r} is no unit of time; give one of {', '.join(TIME_UNITS)}")
+        raise ConfigError(f"{time_unit!r} is not a unit of time; give one of {', '.join(TIME_UNITS)}")
     if time_column == type_column:
         raise ConfigError(f"the column {time_column!r} cannot hold both the time and the type")
     return Layout(time_column, time_unit, type_column)

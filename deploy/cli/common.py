@@ -72,7 +72,7 @@ def layout_of(time_unit: str | None, time_column: str, type_column: str, delimit
         near = UNIT_WORDS.get(time_unit.lower())
         cure = f"did you mean {near}? " if near else ""
         raise ConfigError(
-            f"{time_unit!r} is no unit of time; {cure}write --time-unit and one of {', '.join(TIME_UNITS)}"
+            f"{time_unit!r} is not a unit of time; {cure}write --time-unit and one of {', '.join(TIME_UNITS)}"
         )
     if time_column == type_column:
         raise ConfigError(f"the column {time_column!r} cannot hold both the time and the type")

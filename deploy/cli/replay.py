@@ -174,7 +174,7 @@ def _in_words(told: dict[str, Any], run: str, *, paced: bool) -> list[str]:
         for key, what in (
             ("before", "were there already"),
             ("repeated", "were sent again after a crash, and not taken twice"),
-            ("late", "came too late and are no part of the trace; they are in late.jsonl of their nodes"),
+            ("late", "came too late and are not part of the trace; they are in late.jsonl of their nodes"),
             ("left_out", "were left out: the network has no source for them"),
         )
         if told[key]

@@ -95,7 +95,7 @@ def _share(sample: str) -> float | None:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise ConfigError(f"--sample {sample!r} is no share; write a number above 0 and at most 1, exact or auto")
+        raise ConfigError(f"--sample {sample!r} is not a share; write a number above 0 and at most 1, exact or auto")
     return share
 
 

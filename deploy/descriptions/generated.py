@@ -69,7 +69,7 @@ Point = tuple[float, float]
 
 def _plain_arrivals(text: Scalar) -> Arrivals:
     if text not in ("poisson", "regular"):
-        raise wrong(f"{str(text)!r} is no way to arrive", ARRIVALS_EXAMPLE)
+        raise wrong(f"{str(text)!r} is not a kind of arrivals", ARRIVALS_EXAMPLE)
     return Poisson() if text == "poisson" else Regular()
 
 
@@ -178,7 +178,7 @@ def _moment_us(text: Scalar) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         cure = "write one in ISO 8601, such as 2026-01-31T12:00:00Z"
-        raise wrong(f"{str(text)!r} is no date and time", cure) from None
+        raise wrong(f"{str(text)!r} is not a date and time", cure) from None
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     since = aware - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

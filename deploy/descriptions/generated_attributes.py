@@ -91,7 +91,7 @@ class AttributePart(Part):
         if self.choice is not None:
             odd = next((each for each in self._choices() if not _is(each, self.kind or kinds[0])), None)
             if odd is not None:
-                yield ("choice",), wrong(f"{odd!r} is no {self.kind}", "write another kind:, or other values")
+                yield ("choice",), wrong(f"{odd!r} is not of kind {self.kind}", "write another kind:, or other values")
             elif not self.choice:
                 why = "has nothing to choose from"
                 yield ("choice",), mistake("lacking", what="<1>", why=why, cure="write at least one value")
@@ -125,7 +125,7 @@ def attributes_of(sheet: Sheet, given: Names[AttributePart], taken: Collection[s
         for other in part.correlated or ():
             if not isinstance(attributes.get(other), Normal) and other not in given.broken:
                 normal = ", ".join(each for each, of in attributes.items() if isinstance(of, Normal)) or "none"
-                message = f"{other} is no normal attribute that stands before {name}"
+                message = f"{other} is not a normal attribute that stands before {name}"
                 sheet.error(other.node, message, f"before it: {normal}")
         attributes[str(name)] = part.made()
     if len(sheet.errors) == before and any(part.correlated for part in given.values()) and not given.broken:

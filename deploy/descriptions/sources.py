@@ -61,7 +61,7 @@ NODES_MAX: Final = 100_000
 
 def _unit(text: Scalar) -> str:
     if text not in UNITS:
-        raise wrong(f"{str(text)!r} is no unit of time", f"write one of {', '.join(UNITS)}")
+        raise wrong(f"{str(text)!r} is not a unit of time", f"write one of {', '.join(UNITS)}")
     return str(text)
 
 
@@ -218,7 +218,7 @@ class KeptPart(Part):
         cure = f"one of {', '.join(KINDS)}"
         kind = self.kind if self.short is None else self.short
         if kind is not None and kind not in KINDS:
-            yield (), wrong(f"{str(kind)!r} is no kind of attribute", f"write {cure}")
+            yield (), wrong(f"{str(kind)!r} is not a kind of attribute", f"write {cure}")
         if kind is None and not self.broken:
             yield (), mistake("lacking", what=self.WHAT, why="has no kind", cure=f"write kind: and {cure}")
 

@@ -134,7 +134,7 @@ def _unit(text: Scalar) -> TimeUnit:
     if text in TIME_UNITS:
         return str(text)  # type: ignore[return-value]
     near = UNIT_WORDS.get(text.lower())
-    raise wrong(f"{str(text)!r} is no unit of time", f"did you mean {near!r}?" if near else UNIT_CURE)
+    raise wrong(f"{str(text)!r} is not a unit of time", f"did you mean {near!r}?" if near else UNIT_CURE)
 
 
 UNIT_CURE: Final = f"write one of {listed(TIME_UNITS)}"
@@ -211,7 +211,7 @@ def _topic(text: Scalar) -> Scalar:
     if not text or "\0" in text:
         raise wrong("an empty topic", "write a topic, as in sensors/+/smoke")
     if odd is not None:
-        raise wrong(f"{odd!r} is no level of a topic", "+ and # stand for whole levels, as in sensors/+/smoke")
+        raise wrong(f"{odd!r} is not a level of a topic", "+ and # stand for whole levels, as in sensors/+/smoke")
     if "#" in levels[:-1]:
         raise wrong("# stands for all that follows", "nothing can come after it; write + for one level")
     return text
@@ -354,7 +354,7 @@ class SinkPart(Part):
 def _port(text: Scalar) -> int:
     if re.fullmatch(r"[0-9]{1,5}", text) and 0 < int(text) < 65536:
         return int(text)
-    raise wrong(f"{str(text)!r} is no port", "write a number from 1 to 65535")
+    raise wrong(f"{str(text)!r} is not a port", "write a number from 1 to 65535")
 
 
 def _file(name: str) -> Text:
@@ -387,7 +387,7 @@ STATISTICS_EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivitie
 def _selectivity(text: Scalar) -> float:
     share = float_of(text)
     if not 0 < share <= 1:
-        raise wrong(f"{str(text)!r} is no selectivity", "write the share that passes, above 0 and at most 1")
+        raise wrong(f"{str(text)!r} is not a selectivity", "write the share that passes, above 0 and at most 1")
     return share
 
 
@@ -474,7 +474,7 @@ def _counted(what: str) -> Text:
     def parse(text: Scalar) -> float:
         number = float_of(text)
         if not 0 <= number < float("inf"):
-            raise wrong(f"{str(text)!r} is no number of {what}", "count again with headwater statistics")
+            raise wrong(f"{str(text)!r} is not a number of {what}", "count again with headwater statistics")
         return number
 
     return Text(what, "", parse, NUMBER)
@@ -536,7 +536,7 @@ class StatisticsFilePart(Part):
 
 def _seed(text: Scalar) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise wrong(f"{str(text)!r} is no seed", "write a whole number, 0 or greater")
+        raise wrong(f"{str(text)!r} is not a seed", "write a whole number, 0 or greater")
     return int(text)
 
 

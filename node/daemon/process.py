@@ -66,8 +66,8 @@ def recovered(settings: DaemonSettings, node_settings: NodeSettings | None) -> t
         count += 1
     if journal.was_cut:
         log.error(
-            "at least %d records of the journal are lost, on which others rely: this node begins a new life and asks "
-            "to have everything rebuilt",
+            "at least %d records of the journal, on which others rely, are lost: this node begins a new life and asks "
+            "for all trees to be rebuilt",
             journal.lost_records,
         )
         machine = machine.reborn(_new_life(settings))

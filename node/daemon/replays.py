@@ -126,7 +126,7 @@ class Replays:
         self._trace = trace
         last_seq = 0 if known is None else known.last_seq
         ended = not machine.replay_sources()
-        log.info("a replay of the trace %s goes on after %d", trace, last_seq)
+        log.info("the replay of the trace %s continues after number %d", trace, last_seq)
         self._daemon.when_durable(lambda: answer(["replay-at", last_seq, ended, None]))
 
     def _end(self, number: int, answer: Answer) -> None:

@@ -127,7 +127,7 @@ def open_prepared(folder: Path) -> Prepared:
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder} with a prepared trace; make one with headwater traces")
     if not file.is_file():
-        raise ConfigError(f"{folder} has no {MANIFEST}, so it is no prepared trace; make one with headwater traces")
+        raise ConfigError(f"{folder} has no {MANIFEST}, so it is not a prepared trace; make one with headwater traces")
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
         if given.get("format") != FORMAT:
@@ -178,7 +178,7 @@ def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: s
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, so it is not overwritten; name another folder")
     if folder.exists() and not (folder / mark).is_file() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} is no {what}, so it is not overwritten; name another folder")
+        raise ConfigError(f"{folder} is not a {what}, so it is not overwritten; name another folder")
     above = next(each for each in folder.absolute().parents if each.exists())
     if not above.is_dir():
         raise ConfigError(f"cannot write {folder}: {above} is a file; name another folder")

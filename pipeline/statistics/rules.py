@@ -310,7 +310,7 @@ class _Counting:
             if not roles <= set(self.asked.positive):
                 self.found.notes.append(
                     f"nothing is known of what is asked of {names(roles, self.asked.number)} together: "
-                    "one of them is no part of a match"
+                    "one of them is not part of a match"
                 )
         return [roles for roles in found if roles <= set(self.asked.positive)]
 

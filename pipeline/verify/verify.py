@@ -177,7 +177,7 @@ def _delivered(spark: SparkSession, task: Task, report: Report, tell: Callable[[
     known = {rule.name for rule in task.rules}
     report.bad_lines = found.bad_lines
     if found.bad_lines:
-        report.notes.append(f"{found.bad_lines:,} delivered lines are no composite events, such as")
+        report.notes.append(f"{found.bad_lines:,} delivered lines are not composite events, such as")
         report.notes += [f"  {each}" for each in found.bad_examples]
     if found.events:
         report.notes.append(f"{found.events:,} deliveries of primitive events were not compared")

@@ -413,9 +413,9 @@ def test_mistakes_are_all_named_with_their_lines(tmp_path: Path) -> None:
         "made.yaml:9:35: zipf has no key 'typ'",
         "made.yaml:10:17: vehicles need nodes with coordinates",
         "made.yaml:11:61: zipf: is for choice:",
-        "made.yaml:12:89: q is no normal attribute that stands before y",
+        "made.yaml:12:89: q is not a normal attribute that stands before y",
         "made.yaml:13:41: an attribute cannot be called 'seq'",
-        "made.yaml:14:53: 'a' is no int",
+        "made.yaml:14:53: 'a' is not of kind int",
     ):
         assert part in said, said
 

@@ -275,7 +275,7 @@ class Api:
                 503, f"{name} does not answer at {base} ({type(error).__name__}); it may be down"
             ) from None
         if not isinstance(found, dict):
-            raise RequestRefused(503, f"{name} tells something that is no table")
+            raise RequestRefused(503, f"{name} tells something that is not a table")
         return web.json_response(found)
 
     async def links(self, request: web.Request) -> web.Response:
@@ -395,7 +395,7 @@ class Api:
     def _number(request: web.Request) -> int:
         text = request.match_info["number"]
         if not re.fullmatch(r"[0-9]{1,12}", text):
-            raise RequestRefused(400, f"{text!r:.40} is no number")
+            raise RequestRefused(400, f"{text!r:.40} is not a number")
         return int(text)
 
 

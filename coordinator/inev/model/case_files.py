@@ -65,7 +65,7 @@ def case_from(given: object, name: str) -> Case:
     """The case in a decoded file."""
     if not isinstance(given, dict) or given.get("format") != FORMAT:
         found = given.get("format") if isinstance(given, dict) else None
-        raise ProblemError(f"this is no case file: its field 'format' is {found!r} and must be {FORMAT!r}")
+        raise ProblemError(f"this is not a case file: its field 'format' is {found!r} and must be {FORMAT!r}")
     nodes = _names(_field(given, "nodes", list))
     links = [_link(link) for link in _field(given, "edges", list)]
     types = _field(given, "event_types", dict)
