@@ -216,7 +216,7 @@ def _unexpected(error: Exception) -> str:
     """What to say of an error that no command foresees: the machine refuses something, or there is a bug."""
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        return f"headwater: the run cannot go on: {error.strerror or error}{where}"
+        return f"headwater: the run cannot continue: {error.strerror or error}{where}"
     return f"headwater: internal error: {type(error).__name__}: {error} (a bug; --debug shows where)"
 
 

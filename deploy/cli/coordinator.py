@@ -136,8 +136,8 @@ def _warn_of_changes(file: Path, setup: Setup, strategy: str | None, keys: Keys 
     except HeadwaterError as error:
         what = f"cannot be read ({error})"
     say(
-        f"headwater: {file} {what}; the network goes on as it was. Change it over HTTP (POST /rules, /subscriptions, "
-        f"/sources), or begin anew with empty data folders, those of the nodes included"
+        f"headwater: {file} {what}; the network continues unchanged. Change it over HTTP (POST /rules, /subscriptions, "
+        f"/sources), or start over with empty data folders, those of the nodes included"
     )
 
 

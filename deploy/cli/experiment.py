@@ -124,12 +124,12 @@ def _say_shortened(jobs: Sequence[Job], size: Size) -> None:
         for figure, x in job.places
     }
     for (figure, x), time_s in sorted(shortened.items()):
-        say(f"figure {figure} at {x:g}: only {time_s:g} s of network time, since it makes so many composite events")
+        say(f"figure {figure} at {x:g}: only {time_s:g} s of network time, because it finds very many composites")
 
 
 def _run(jobs: Sequence[Job], results: Results, processes: int, *, asks: bool) -> None:
     def estimated_s(left: Sequence[Job]) -> float:
-        say("a short calibration tells how long they take ..")
+        say("a short calibration measures how long they take ..")
         speeds = calibrate(sorted({job.strategy for job in left}, key=TREE_STRATEGIES.index), run_job, processes)
         return estimate_s(left, speeds, processes)
 

@@ -81,7 +81,7 @@ def inev(
         size = replace(size, seeds=seeds)
     if days is not None:
         if not 1 <= days <= DAYS_MAX:
-            raise ConfigError(f"--days must be between 1 and {DAYS_MAX}: so many days are recorded")
+            raise ConfigError(f"--days must be between 1 and {DAYS_MAX}; the recording has no more")
         size = replace(size, days=days)
     figures = chosen_figures(figure, [] if data is None else studies_in(data, size.days))
     at_once = cores() if processes is None else processes

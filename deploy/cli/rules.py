@@ -53,7 +53,7 @@ def rules(
             [_cells(each, places.get(each["name"], [])) for each in found],
         )
         if any(each["name"] not in places for each in found):
-            say("-: no node says that it evaluates the rule; as long as no subscription wants what it finds, none need")
+            say("-: no node reports that it evaluates the rule; a rule without a subscription need not be evaluated")
 
 
 def _missing(rule: str, known: list[str]) -> list[Json]:

@@ -116,7 +116,7 @@ def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, 
     seen = sum(each.events for (_, node), each in arrived.items() if node is None)
     if task.sources is None and seen != manifest.events:
         raise ConfigError(
-            f"{task.trace.folder} has {seen:,} events, and its manifest speaks of {manifest.events:,}; prepare it anew"
+            f"{task.trace.folder} has {seen:,} events, but its manifest says {manifest.events:,}; prepare it again"
         )
     facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
     found = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}

@@ -110,7 +110,7 @@ def subscribe(
         return
     number = answer["subscription"]
     print(f"subscription {number}: what ends {since(answer['holds_from_us'])} goes from {node['name']} to {to}")
-    say(f"headwater unsubscribe {number} ends it")
+    say(f"headwater unsubscribe {number} removes it")
 
 
 def _destination(to: str) -> Any:
@@ -166,7 +166,7 @@ def _print_live(
         asyncio.run(listener.listen(text, count, subscribed, show))
         if program is not None:
             say(f"the subscription stays: what is found waits at {node['name']} for {name}; "
-                f"headwater subscriptions lists it, headwater unsubscribe ends it")  # fmt: skip
+                f"headwater subscriptions lists it, headwater unsubscribe removes it")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------ those that stay

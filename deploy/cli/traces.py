@@ -53,7 +53,7 @@ def traces(
     """
     if check is not None:
         if description is not None or out is not None:
-            raise ConfigError("--check looks at a trace that is there; leave the description and --out away")
+            raise ConfigError("--check examines an existing trace; leave out the description and --out")
         _count_again(check, master)
         return
     if description is None:
@@ -64,7 +64,7 @@ def traces(
         raise ConfigError("name the folder to make with --out")
     if isinstance(found, Generation):
         if input_ is not None:
-            raise ConfigError(f"{found.name} makes its events up and reads no files; leave --input out")
+            raise ConfigError(f"{found.name} generates its events and reads no files; leave out --input")
         manifest = _generate(found if seed is None else with_seed(found, seed), out, master, overwrite=overwrite)
     else:
         if input_ is None:
@@ -119,7 +119,7 @@ def _warn(manifest: Manifest, out: Path) -> None:
     for warning in manifest.warnings:
         say(f"warning: {warning}")
     if manifest.bad_rows:
-        say(f"{plural(sum(manifest.bad_rows.values()), 'row')} became no event; see {out / 'bad-rows'}:")
+        say(f"{plural(sum(manifest.bad_rows.values()), 'row')} could not become events; see {out / 'bad-rows'}:")
         for reason, number in manifest.bad_rows.items():
             say(f"  {number:>9,}  {reason}")
 

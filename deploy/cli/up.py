@@ -148,7 +148,7 @@ def _report(run: Run, plan: Plan, seconds: float) -> None:
     rows.append(("folder", str(run.folder)))
     for line in table_lines(rows[0], rows[1:], indent=2):
         say(line)
-    say("headwater ps shows it, headwater logs -f what it says, headwater down ends it")
+    say("headwater ps lists its processes, headwater logs -f follows their logs, headwater down stops it")
 
 
 def _follow(run: Run) -> None:
@@ -157,5 +157,5 @@ def _follow(run: Run) -> None:
 
     with contextlib.suppress(KeyboardInterrupt):
         follow(run, None)
-    say("taking it down")
+    say("stopping it")
     stop(run)

@@ -59,7 +59,7 @@ def start(run: Run, stage: Stage, wishes: Wishes, steps: Steps, *, patience_s: f
         start_keeper(run)
         _wait(run, plan, steps, patience_s)
     except BaseException:
-        steps.say("taking everything down again")
+        steps.say("stopping everything again")
         stop(run)
         raise
     return plan

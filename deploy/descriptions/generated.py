@@ -286,7 +286,7 @@ def _plain(sheet: Sheet, part: PlainPart, bare: Stream, length_us: int) -> Strea
         case Bursty(on, off) if "arrivals" not in part.broken and not (
             on and off and 2 * length_us / (on + off) <= STATES_MAX
         ):
-            message = f"this would go on and off more than {STATES_MAX:,} times"
+            message = f"this would switch on and off more than {STATES_MAX:,} times"
             sheet.error(part.at("arrivals"), message, "make on: and off: longer")
     if bare.cells > CELLS_MAX:
         message = f"the stream has {bare.cells:,} types times nodes, more than {CELLS_MAX:,}"

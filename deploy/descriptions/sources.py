@@ -185,7 +185,7 @@ class NodePart(Part):
 
     def flaws(self) -> Iterator[Flaw]:
         if self.short is None and sum(map(self.has, NODE_WAYS)) != 1 and not self.broken:
-            yield (), wrong(f"the node is told by one of {', '.join(NODE_WAYS)}", NODE_EXAMPLE)
+            yield (), wrong(f"the node is given by one of {', '.join(NODE_WAYS)}", NODE_EXAMPLE)
         if self.has("hash") and not self.has("nodes") and not self.broken:
             cure = "write nodes: 10, or a list of names"
             yield ("hash",), wrong("a hash needs nodes to choose from", cure, at_key=True)
@@ -263,7 +263,7 @@ class SourcePart(Part):
             yield ("files",), self.lacking(["files"])
         elif not self.broken & {"files", "format"} and self.format_of_files not in FORMATS:
             at = "format" if self.has("format") else "files"
-            message = f"the format is {self.format_of_files or 'not told'}"
+            message = f"the format is {self.format_of_files or 'not given'}"
             yield (at,), wrong(message, f"write format: and one of {', '.join(FORMATS)}")
         elif self.columns is not None and self.format_of_files not in ("csv", None):
             message = f"columns are named in {self.format_of_files} files themselves"

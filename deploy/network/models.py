@@ -274,7 +274,7 @@ class SourcePart(Part):
         None, description="A file of events (CSV, JSON lines, Parquet), or the folder of a prepared trace."
     )
     rate: Annotated[float | None, Quantity("rate", "", rate_per_s, RATE)] = Field(
-        None, description="Events are made up, so many in a time, as in 2/s."
+        None, description="Events are generated at this rate, as in 2/s."
     )
     mqtt: Annotated[Scalar | None, Text("an MQTT topic", "", _topic)] = Field(None, description="A topic, as in s/+/t.")
     client: Annotated[
@@ -589,7 +589,7 @@ class NetworkPart(Part):
     )
     mqtt: Annotated[MqttPart | None, Given()] = None
     lost_after: Annotated[int | None, Quantity("lost_after", "", LOST_AFTER, DURATION)] = Field(
-        None, description="After so long a silence a node or link counts as lost for good."
+        None, description="A node that is silent for this long is given up."
     )
     statistics: Annotated[StatisticsPart | None, Given()] = None
     replan: Annotated[int | None, Quantity("replan", "", REPLAN, DURATION)] = Field(

@@ -232,7 +232,7 @@ def _comparison(tables: Tables) -> str:
     if not rows:
         return ""
     head = ("against", "delivered", "composites", "missing", "extra", "delivered again")
-    about = "Composites are told apart by their identity and their sink."
+    about = "Composites are distinguished by their identity and their sink."
     return section("Did they deliver the same?", about, table(head, rows))
 
 
@@ -300,7 +300,7 @@ def _happenings(tables: Tables, run: str, of: str) -> str:
         (row["node"], tag("td", {"class_": "words"}, escape(row["what"])) + tag("td", {}, count(row["count"])))
         for row in found[: charts.ROWS_MAX]
     ]
-    return section(f"What else nodes told{of}", "", table((), rows))
+    return section(f"What else nodes reported{of}", "", table((), rows))
 
 
 def _notes(tables: Tables) -> str:

@@ -121,7 +121,7 @@ class Replays:
         if known is not None and known.trace != trace:
             raise HeadwaterError(
                 f"{machine.name} has begun with another trace (checksum {known.trace}, up to {known.last_seq}), and "
-                "events of two traces cannot be told apart; bring the network up anew, or replay that one"
+                "events of two traces cannot be distinguished; start the network over, or replay that one"
             )
         self._trace = trace
         last_seq = 0 if known is None else known.last_seq

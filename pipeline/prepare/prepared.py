@@ -117,7 +117,7 @@ class Prepared:
             raise ConfigError(
                 f"{self.folder} does not hold what its manifest says: {found['events']:,} events with the checksum "
                 f"{shown_sum(found['sum'])} instead of {self.manifest.events:,} with "
-                f"{self.manifest.checksum}; prepare it anew"
+                f"{self.manifest.checksum}; prepare it again"
             )
 
 
@@ -131,7 +131,7 @@ def open_prepared(folder: Path) -> Prepared:
     try:
         given = json.loads(file.read_text(encoding="utf-8"))
         if given.get("format") != FORMAT:
-            raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it anew")
+            raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it again")
         found = Prepared(folder, Manifest.from_json(given))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} is damaged ({error}); prepare the trace anew") from None
@@ -139,7 +139,7 @@ def open_prepared(folder: Path) -> Prepared:
     gone = [node for node in found.manifest.nodes if node not in there]
     if gone:
         named = ", ".join(gone[:5]) + (", .." if len(gone) > 5 else "")
-        raise ConfigError(f"{folder} lacks the events of {named}, which its manifest speaks of; prepare it anew")
+        raise ConfigError(f"{folder} lacks the events of {named}, which its manifest speaks of; prepare it again")
     return found
 
 

@@ -617,7 +617,7 @@ def test_a_full_disk_is_a_run_that_failed(desk: Desk) -> None:
             check=False,
         )  # fmt: skip
     assert process.returncode == 1
-    assert b"headwater: the run cannot go on: No space left on device" in process.stderr
+    assert b"headwater: the run cannot continue: No space left on device" in process.stderr
     assert b"Traceback" not in process.stderr
 
 

@@ -291,7 +291,7 @@ def test_a_network_delivers_elsewhere_until_it_is_told_to_end(desk: Desk) -> Non
     (number,) = [each["number"] for each in desk.lines("subscriptions", "--json") if each["number"]]
     assert said.out.startswith(f"subscription {number}: what ends from 20")
     assert said.out.endswith(" on goes from p2 to file:hot.jsonl\n")
-    assert said.err == f"headwater unsubscribe {number} ends it\n"
+    assert said.err == f"headwater unsubscribe {number} removes it\n"
     until(lambda: file.exists() and file.read_bytes().count(b"\n") >= 3, "the file has three lines")
     _, _, row = desk("subscriptions").splitlines()
     assert row.split()[:4] == [str(number), "p2", "Temp(value", ">"]
