@@ -382,8 +382,8 @@ def test_nonsense_is_refused_with_the_place_of_the_mistake(tmp_path: Path) -> No
         async with a_live_network(tmp_path, a_network()) as (coordinator, _):
             call = Checked(coordinator)
             cases: list[tuple[str, str, Any, int, str]] = [
-                ("POST", "/rules", b"{", 400, "no JSON"),
-                ("POST", "/rules", b"[" * 100_000, 400, "no JSON"),
+                ("POST", "/rules", b"{", 400, "not JSON"),
+                ("POST", "/rules", b"[" * 100_000, 400, "not JSON"),
                 ("POST", "/rules", b"\xff\xfe", 400, "body.sase:1:1: byte 0xff is not UTF-8"),
                 ("POST", "/rules", b"", 400, "there is no rule in this text"),
                 ("POST", "/rules", BAD_RULE.encode(), 400, "body.tesla:1:24: Temp has no attribute 'valeu'"),

@@ -80,7 +80,7 @@ def test_a_webhook_that_is_away_is_told_of_and_so_is_its_return(tmp_path: Path) 
         assert f"the receiver http://127.0.0.1:{port}/fires is unreachable for sink 0" in ready["degraded"][0]
         assert f'end="webhook http://127.0.0.1:{port}/fires"' in cluster.metrics("n1")
         assert "secret" not in cluster.metrics("n1") + cluster.said("n1")
-        assert cluster.said("n1").count("is away") == 1, "it is said once"
+        assert cluster.said("n1").count("is unreachable: ") == 1, "it is said once"
 
         cluster.kill("n1")
         cluster.restart("n1")
