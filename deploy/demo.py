@@ -33,12 +33,12 @@ def main() -> None:
 
 def _demonstrate(folder: Path) -> None:
     file = read_network(EXAMPLE / "network.yaml")
-    _say("Seven nodes: smoke is measured at p7, temperature at p6; people at p1 and p5 want to hear of fires.")
+    _say("Seven nodes: smoke is measured at p7, temperature at p6; sinks at p1 and p5 subscribe to fires.")
     print(_sketch())
-    _say("A fire is smoke, and before it, at most five minutes earlier in the same area, more than 45 degrees:")
+    _say("A fire is smoke and, at most five minutes before it in the same area, a temperature above 45 degrees:")
     print((EXAMPLE / "fire.tesla").read_text(encoding="utf-8").strip())
     with _network(folder) as run:
-        _say(f"MQTT devices publish for {SECONDS} seconds. What p1 tells its people, as it is detected:")
+        _say(f"MQTT devices publish for {SECONDS} seconds. p1 publishes these alarms as fires are detected:")
         fires, log = asyncio.run(_watch(run["broker"], folder))
         statistics = [_ask(node, "/statistics") for node in run["nodes"]]
     _report(file, fires, log, statistics)
@@ -113,14 +113,14 @@ async def _watch(broker: str, folder: Path) -> tuple[int, list[dict[str, Any]]]:
 
 def _report(file: NetworkFile, fires: int, published: list[dict[str, Any]], statistics: list[dict[str, Any]]) -> None:
     central = _centralised(file, published)
-    _say("What crossed the links, next to what a centralised system would have sent for the same readings:")
+    _say("What crossed the links, compared with what a centralised system would have sent for the same readings:")
     measured = _measured(statistics)
     print(f"  {'':22}{'Headwater, measured':>22}{'centralised, computed':>24}")
     for unit in ("events", "messages", "bytes"):
         ours, theirs = getattr(measured, unit), getattr(central, unit)
         share = f"{ours / theirs:.1%}" if theirs else ""
         print(f"  {unit:22}{ours:>22,}{theirs:>24,}   {share}")
-    print(f"\n{len(published)} readings, {fires} fires told to the people at p1. Watermarks and control included.")
+    print(f"\n{len(published)} readings, {fires} fires published by p1. Watermarks and control are included.")
 
 
 def _measured(statistics: list[dict[str, Any]]) -> Traffic:

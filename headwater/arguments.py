@@ -37,7 +37,7 @@ def _rule_source(text: RuleText, name: str) -> Source:
     if isinstance(text, str) and not _is_path(text):
         return Source(text, name, language_of(text))
     if not isinstance(text, str | os.PathLike):
-        raise ConfigError(f"{text!r:.60} is no rule; {RULES_ACCEPTED}")
+        raise ConfigError(f"{text!r:.60} is not a rule; {RULES_ACCEPTED}")
     path = Path(text)
     if not path.is_file():
         raise ConfigError(f"there is no rule file {path}")
@@ -71,7 +71,7 @@ def registered(mapping: Functions | Mapping[str, Callable[..., Value]] | None) -
 
 def layout_of(time_column: str, type_column: str, time_unit: TimeUnit | None) -> Layout:
     if time_unit is not None and time_unit not in TIME_UNITS:
-        raise ConfigError(f"{time_unit!r} is no unit of time; give one of {', '.join(TIME_UNITS)}")
+        raise ConfigError(f"{time_unit!r} is not a unit of time; give one of {', '.join(TIME_UNITS)}")
     if time_column == type_column:
         raise ConfigError(f"the column {time_column!r} cannot hold both the time and the type")
     return Layout(time_column, time_unit, type_column)

@@ -333,7 +333,7 @@ class Engine:
                 yield item
                 continue
             if not isinstance(item, Mapping):
-                raise EventError(f"{item!r:.60} is no event; give an Event, or a mapping with type, ts and attributes")
+                raise EventError(f"{item!r:.60} is not an event; give an Event, or a dict with type, ts and attributes")
             for name in ("type", "ts"):
                 if item.get(name) is None:
                     raise EventError(f"an event has no {name!r}: {dict(item)!r:.100}")

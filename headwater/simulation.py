@@ -149,7 +149,7 @@ def _network_file(
         raise ConfigError("a Network alone has no events; give the path of its file, or what read_network returned")
     if not isinstance(network, str | os.PathLike) or "\n" in os.fspath(network):
         raise ConfigError(
-            f"{network!r:.60} is no network; give the path of a network file, or what read_network returned"
+            f"{network!r:.60} is not a network; give the path of a network file, or what read_network returned"
         )
     return read_network(Path(network), strategy=strategy, duration_us=length_us)
 

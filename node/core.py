@@ -378,7 +378,7 @@ class NodeCore:
         """The node as it was saved."""
         core = saving.restore(data)
         if not isinstance(core, NodeCore):
-            raise saving.StateError("this is no saved node")
+            raise saving.StateError("this is not a saved node")
         return core
 
     def validate(self, now_us: int) -> list[str]:

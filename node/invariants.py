@@ -83,7 +83,7 @@ def _trees(core: NodeCore) -> Iterator[str]:
             yield f"tree {tree}: the children are {core.trees.children(tree, epoch)}, the work knows {tasks.children}"
         strangers = (tasks.advertised.keys() | tasks.subscribed | tasks.subscribers.children.keys()) - {*tasks.children}
         if strangers:
-            yield f"tree {tree}: {sorted(strangers)} have spoken and are no children"
+            yield f"tree {tree}: {sorted(strangers)} have spoken and are not children"
 
 
 def _streams(core: NodeCore) -> Iterator[str]:

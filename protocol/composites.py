@@ -227,7 +227,7 @@ def from_wire(data: Any, specs: Mapping[tuple[str, int], CompositeSpec]) -> Comp
         if spec is None:
             raise EventError(f"a composite event of rule {rule!r} version {version!r}, which is not known here")
         if spec.type.name != type_name or len(spec.type.attributes) != len(values):
-            raise EventError(f"a composite event of rule {rule!r} is no {spec.type!r}")
+            raise EventError(f"a composite event of rule {rule!r} is not a {spec.type!r}")
         bound: dict[str, list[tuple[Any, ...]]] = {role: [] for role in spec.roles}
         for role, *inner in parts:
             if len(inner) == 1:

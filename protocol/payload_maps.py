@@ -41,7 +41,7 @@ def place_of(text: str) -> Place:
     """The place that a text names, or a ConfigError."""
     match = _PLACE.fullmatch(text.strip())
     if match is None or (match[1] == "key" and match[2]) or (match[1] == "topic" and not match[2]):
-        raise ConfigError(f"{text!r} is no place in a message")
+        raise ConfigError(f"{text!r} is not a place in a message")
     steps = tuple(
         int(step[2]) if step[2] is not None else step[1] or step[3] for step in _STEP.finditer(match[2])
     )  # fmt: skip
@@ -184,9 +184,7 @@ def _topic_flaws(feed: MqttFeed, event_type: EventType) -> Iterator[FeedFlaw]:
     named = [match[1] for level in levels if (match := _LEVEL.fullmatch(level))]
     for level in levels:
         if ("{" in level or "}" in level) and not _LEVEL.fullmatch(level):
-            yield FeedFlaw(
-                "topic", f"{level!r} is no level of a topic", "a level with a name is {name}, and nothing else"
-            )
+            yield FeedFlaw("topic", f"{level!r} is not a level of a topic", "a named level is {name}, and nothing else")
     for name in named:
         if named.count(name) > 1:
             yield FeedFlaw("topic", f"{{{name}}} stands twice in the topic", "give each level a name of its own")
@@ -280,7 +278,7 @@ def _entry_flaws(feed: MqttFeed, entry: Mapped, event_type: EventType) -> Iterat
     name = entry.attribute
     if name in ("ts", "time") and name not in event_type.attributes:
         cure = "write time: {from: payload.time, unit: s} beside map:"
-        yield FeedFlaw("map", "the time of an event is no attribute", cure, name)
+        yield FeedFlaw("map", "the time of an event is not an attribute", cure, name)
         return
     if name not in event_type.attributes:
         cure = suggestion(name, event_type.attributes, "attributes") or "declare it under events:"

@@ -81,8 +81,8 @@ def merged(function: str, one: Part, other: Part) -> Part:
         return _sum(one, other)
     if one is None or other is None:
         return other if one is None else one
-    assert isinstance(one, Extreme), f"{one} is no tally of {function}"
-    assert isinstance(other, Extreme), f"{other} is no tally of {function}"
+    assert isinstance(one, Extreme), f"{one} is not a tally of {function}"
+    assert isinstance(other, Extreme), f"{other} is not a tally of {function}"
     try:
         if one.value == other.value:
             return other if one.key is not None and other.key is not None and other.key < one.key else one

@@ -110,7 +110,7 @@ class Durable:
             case (int(now_us), received) if isinstance(received, Input):
                 self.apply(received, now_us)
             case _:
-                raise StateError("a record of the journal is no input of a coordinator")
+                raise StateError("a record of the journal is not an input of a coordinator")
 
     def apply(self, received: Input, now_us: int) -> Outputs:
         """Take one input; what follows from it."""

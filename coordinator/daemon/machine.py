@@ -232,8 +232,8 @@ class Machine:
             self._begin_if_complete(out)
         elif peer not in self.registry.sent:
             plan = self.memory.plan(peer)
-            lost = f"what was on its way to {peer} is lost; it is told everything again"
-            out.append(Note(lost if plan else f"{peer} has lost its memory and starts anew"))
+            lost = f"what was on its way to {peer} is lost; everything is sent to it again"
+            out.append(Note(lost if plan else f"{peer} has lost its memory and starts a new life"))
             self._configure(out)
             self._order(self.coordinator.relinked({peer: plan}), out)
 

@@ -136,9 +136,9 @@ def found_sentence(coordinator: Coordinator, setup: Setup, plans: Mapping[str, i
         f"{len(coordinator.sinks)} subscriptions, {len(coordinator.sources)} sources"
     ]
     if behind := sorted(node for node, plan in plans.items() if 0 < plan < coordinator.plan):
-        parts.append(f"{listed(behind)} had not heard of that plan and hear of it now")
+        parts.append(f"{listed(behind)} did not have that plan and get it now")
     if fresh := sorted(node for node, plan in plans.items() if not plan):
-        parts.append(f"{listed(fresh)} remember nothing and start anew")
+        parts.append(f"{listed(fresh)} remember nothing and start a new life")
     if live != filed:
         different = [f"{name} is only in the file" for name in sorted(filed - live)]
         different += [f"{name} is only in the network" for name in sorted(live - filed)]

@@ -273,7 +273,7 @@ class RequestPlanner:
         if not strategy_of(strategy).planned:
             raise RequestRefused(
                 409,
-                f"the strategy {strategy} places nothing by rates; only {listed(PLANNED_STRATEGIES)} can plan anew",
+                f"the strategy {strategy} places nothing by rates; only {listed(PLANNED_STRATEGIES)} can plan again",
             )
 
     def _other_types(self, name: str) -> str:

@@ -122,7 +122,7 @@ class CoordinatorDaemon:
         durable.machine.settings = self.settings.machine
         if self.journal.was_cut:
             log.error(
-                "at least %d records of the journal are lost, on which nodes rely: this coordinator begins a new life "
+                "at least %d records of the journal, on which nodes rely, are lost: this coordinator begins a new life "
                 "and learns from its nodes what holds",
                 self.journal.lost_records,
             )
@@ -204,7 +204,7 @@ class CoordinatorDaemon:
                 continue
             now = self.measured()
             if why := moved(machine.planned_for, now):
-                log.info("planning anew: %s", "; ".join(why[:3]))
+                log.info("planning again: %s", "; ".join(why[:3]))
                 await self.ask(self.plan_anew())
 
     def measured(self) -> Statistics:

@@ -86,5 +86,5 @@ def restored(data: bytes) -> Any:
 def restored_machine(data: bytes) -> Machine:
     state = restored(data)
     if not isinstance(state, Machine):
-        raise StateError("this is no saved state of a coordinator")
+        raise StateError("this is not a saved state of a coordinator")
     return state

@@ -175,7 +175,7 @@ class Layings:
     def _check_fall_back(self, change: FallBack) -> None:
         """ConfigError if the stage is not there any more, or has fallen back already."""
         if change.laying != self.number:
-            raise ConfigError("everything was laid out anew since it was found that a stage costs too much")
+            raise ConfigError("everything was laid out again after a stage was found to cost too much")
         for name in change.stages:
             if (name.rule, name.roles) in self.fallen:
                 raise ConfigError(f"{name.what()} has fallen back already")

@@ -22,9 +22,9 @@ def broker(
 ) -> None:
     """Run a small MQTT broker.
 
-    For trying things out on one machine, where no broker is installed: MQTT 3.1.1, QoS 0 and 1, no passwords, no
-    encryption, and nothing on disk, so that messages under way are lost if it is killed. A network that must not lose
-    any has a broker with persistence, such as Mosquitto (docs/guide/edge.md).
+    It is for trials on a machine without a broker: MQTT 3.1.1, QoS 0 and 1, no passwords, no encryption, and nothing on
+    disk, so messages that it holds are lost when it is killed. A network that must not lose messages needs a broker
+    with persistence, such as Mosquitto (docs/guide/edge.md).
 
     Example: headwater broker --listen 0.0.0.0:1883
     """

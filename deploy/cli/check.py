@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.deploy.cli.common import declared_types, primitive_types, read_sources, say
+from headwater.deploy.cli.common import NETWORK_FILES, declared_types, primitive_types, read_sources, say
 from headwater.deploy.cli.function_files import load_functions
 from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
 from headwater.deploy.cli.trace_options import (
@@ -31,8 +31,6 @@ from headwater.protocol.languages import parse_rules
 from headwater.protocol.pattern import Chain, Leaf, Negation, Part, Pattern, Repetition, Rule, Selection, Window, Within
 from headwater.protocol.text import show_us
 
-NETWORK_FILES = (".yaml", ".yml")
-
 
 def check(
     files: Annotated[
@@ -52,16 +50,16 @@ def check(
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
     schema: Annotated[
-        bool, typer.Option("--schema", help="Print the JSON schema of network files, for editors, and stop.")
+        bool, typer.Option("--schema", help="Print the JSON schema of network files, for editors, and exit.")
     ] = False,
 ) -> None:
-    """Check rules and networks and say what they do.
+    """Check rules and network files, and describe what they do.
 
-    For each rule: what it emits, from which events, how far it reaches and when it is decided. For a network: its size,
-    its rules, and whether everything that is asked for can happen.
+    For each rule: what it emits, from which events, how far it reaches back and when it is decided. For a network: its
+    size and its rules, and whether every source, rule and sink can work.
 
-    All mistakes of all files are shown, each with its place in the text. Without --events, types that no file declares
-    are taken on trust.
+    All errors of all files are shown, each with its place in the text. Without --events, event types that no file
+    declares are accepted unchecked.
     """
     if schema:
         print(kept_schema(), end="")

@@ -45,42 +45,42 @@ STOPPED: Final = 130  # what shells expect of a command that Ctrl-C ended
 
 SECTIONS: Final = {
     "Rules, with one engine": {
-        "check": "Is it right, and what does it do? Rules, and network files.",
+        "check": "Check rules and network files, and describe what they do.",
         "run": "Find composite events in a file or a stream.",
-        "explain": "Why did my pattern not fire?",
+        "explain": "Show why a pattern did not match.",
     },
     "Networks": {
-        "plan": "Where rules are best evaluated, and what that costs.",
-        "simulate": "Run one in virtual time: results, traffic, delay.",
-        "up": "Run one for real, on this machine, and leave it running.",
-        "ps": "Show its processes.",
-        "logs": "Show what they say.",
-        "down": "End it; its data stays.",
+        "plan": "Show where rules are best evaluated, and at what cost.",
+        "simulate": "Run a network in virtual time: results, traffic, delay.",
+        "up": "Start a network of processes on this machine.",
+        "ps": "List the processes of running networks.",
+        "logs": "Show the logs of its processes.",
+        "down": "Stop it; its data stays.",
     },
     "A running network": {
-        "rules": "Which rules hold, since when, and where they are evaluated.",
-        "deploy": "Add rules, or replace them.",
-        "undeploy": "End rules.",
-        "subscribe": "See what is found, here and now, or have it delivered.",
-        "subscriptions": "Who hears of what.",
-        "unsubscribe": "End subscriptions.",
+        "rules": "List its rules, since when they hold, and where they are evaluated.",
+        "deploy": "Add or replace rules.",
+        "undeploy": "Remove rules.",
+        "subscribe": "Print composite events as they are found, or have them delivered.",
+        "subscriptions": "List subscriptions.",
+        "unsubscribe": "Remove subscriptions.",
     },
-    "Single processes, for machines of your own": {
-        "coordinator": "Holds a network together; changes are made through it.",
-        "node": "One node of a network.",
-        "broker": "A small MQTT broker, where there is no other.",
-        "keys": "Keys for links that leave a machine.",
+    "Single processes, on your own machines": {
+        "coordinator": "Run the coordinator of a network.",
+        "node": "Run one node of a network.",
+        "broker": "Run a small MQTT broker, for machines without one.",
+        "keys": "Create keys for links between machines.",
     },
-    "Data in bulk, on Spark": {
-        "traces": "Turn raw data into event streams by node.",
-        "statistics": "Count in them what planners need.",
+    "Bulk data, on Spark": {
+        "traces": "Turn raw data into a prepared trace, or generate one.",
+        "statistics": "Count rates and selectivities in a prepared trace, for planners.",
         "replay": "Stream a prepared trace into a running network.",
         "verify": "Compare what a run delivered with what Spark finds in the trace.",
-        "report": "What runs sent, found and took; tables and a page.",
+        "report": "Report the traffic, delays and deliveries of runs, as tables and a page.",
         "job": "Package these commands for spark-submit.",
     },
     "Research": {
-        "experiment": "Repeat the experiments of papers in the simulator.",
+        "experiment": "Repeat the experiments of papers.",
     },
 }
 """The commands as --help shows them; each says more of itself with --help."""
@@ -148,32 +148,33 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def headwater(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Detect patterns in streams of events.
 
     A rule says which events, in which order and how near to each other, make a composite event; it is written in TESLA
-    (.tesla) or SASE (.sase). An event has a type, a time (ts), attributes, and the node and number it was born under.
+    (.tesla) or SASE (.sase). An event has a type, a timestamp (ts), attributes, the node where it entered and its
+    number there (seq).
 
     \b
-    headwater check fire.tesla                        is the rule right?
+    headwater check fire.tesla                        is the rule correct?
     headwater run fire.tesla --events events.csv      find composite events
-    headwater explain fire.tesla --events events.csv  why did my pattern not fire?
+    headwater explain fire.tesla --events events.csv  why did the pattern not match?
 
-    A network (.yaml) says which nodes there are, where events come in, by which rules they are joined, and who wants to
-    hear of what. Nodes share the work and give the results that one engine would give. A node that dies is started
-    again and goes on where it was.
+    A network file (.yaml) describes nodes and links, the sources of events, rules, and the sinks that subscribe to
+    composite events. Nodes share the work and find exactly what one engine would find. A node that crashes is restarted
+    and continues where it stopped.
 
     \b
     headwater simulate fire.yaml                      in virtual time
     headwater up fire.yaml                            one process for each node
-    headwater ps                                      then also logs -f, down
-    headwater deploy alarm.tesla                      another rule, while it runs
-    headwater subscribe Fire                          what it finds, as it finds it
+    headwater ps                                      its processes; see also logs, down
+    headwater deploy alarm.tesla                      add a rule while it runs
+    headwater subscribe Fire                          print fires as they are found
 
-    Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 the run failed, 2 the input
-    is wrong.
+    Results go to standard output, everything else to standard error. Exit codes: 0 success, 1 the run failed, 2 the
+    input is wrong.
     """
 
 
@@ -208,14 +209,14 @@ def _usage_error(error: Exception) -> str | None:
     if type(error).__name__ == "NoArgsIsHelpError":
         return str(message())
     path = getattr(getattr(error, "ctx", None), "command_path", "headwater")
-    return f"headwater: {message()} ({path} --help tells more)"
+    return f"headwater: {message()} ({path} --help shows how to use it)"
 
 
 def _unexpected(error: Exception) -> str:
     """What to say of an error that no command foresees: the machine refuses something, or there is a bug."""
     if isinstance(error, OSError):
         where = f" ({error.filename})" if error.filename else ""
-        return f"headwater: the run cannot go on: {error.strerror or error}{where}"
+        return f"headwater: the run cannot continue: {error.strerror or error}{where}"
     return f"headwater: internal error: {type(error).__name__}: {error} (a bug; --debug shows where)"
 
 

@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.languages import Source
@@ -15,6 +16,8 @@ from headwater.protocol.languages.reader import SyntaxMistake
 from headwater.protocol.languages.sources import decode
 from headwater.protocol.languages.syntax import TypeDeclaration
 from headwater.protocol.pattern import Rule, types_of
+
+NETWORK_FILES: Final = (".yaml", ".yml")
 
 
 class RunFailed(HeadwaterError):
@@ -27,8 +30,14 @@ def say(text: str) -> None:
 
 
 def read_sources(files: Iterable[Path]) -> list[Source]:
+    """The texts of rule files; a ConfigError for a file that is absent, unreadable or something else."""
     sources = []
     for file in files:
+        if file.suffix.lower() in NETWORK_FILES:
+            wrong = f"{file} is not a rule file" if file.exists() else f"there is no rule file {file}"
+            raise ConfigError(
+                f"{wrong}; rules (.tesla or .sase) are expected here, headwater simulate and headwater up run a network"
+            )
         if not file.exists():
             raise ConfigError(f"there is no rule file {file}")
         if file.is_dir():

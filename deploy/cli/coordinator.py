@@ -18,41 +18,45 @@ if TYPE_CHECKING:
 
 def coordinator(
     network: Annotated[Path, typer.Argument(help="The network file.", metavar="NETWORK.yaml")],
-    data: Annotated[Path, typer.Option(help="The folder in which it keeps what must survive.", metavar="DIR")],
+    data: Annotated[Path, typer.Option(help="The folder of its journal and token.", metavar="DIR")],
     listen: Annotated[str, typer.Option(help="Where nodes reach it.")] = "tcp://127.0.0.1:0",
-    http: Annotated[str, typer.Option(help="Where its HTTP API is, HOST:PORT.")] = "127.0.0.1:0",
-    advertise: Annotated[str | None, typer.Option(help="Where nodes reach it, if not where it listens.")] = None,
-    keys: Annotated[Path | None, typer.Option(help="A folder of keys made by `headwater keys`.", metavar="DIR")] = None,
+    http: Annotated[str, typer.Option(help="Where to serve the HTTP API, HOST:PORT.")] = "127.0.0.1:0",
+    advertise: Annotated[
+        str | None, typer.Option(help="The address that nodes use, if it differs from --listen.")
+    ] = None,
+    keys: Annotated[
+        Path | None, typer.Option(help="A folder of keys, created by `headwater keys`.", metavar="DIR")
+    ] = None,
     name: Annotated[
-        str, typer.Option("--network", help="The name of the network; its nodes have the same.", metavar="NAME")
+        str, typer.Option("--network", help="The name of the network, the same for all its nodes.", metavar="NAME")
     ] = "headwater",
     strategy: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(STRATEGIES)}. [default: as the file says]", metavar="STRATEGY"),
+        typer.Option(help=f"One of {', '.join(STRATEGIES)}. [default: that of the file]", metavar="STRATEGY"),
     ] = None,
     broker: Annotated[
-        str | None, typer.Option(help="Where the embedded broker is, HOST:PORT. [default: as the file says]")
+        str | None, typer.Option(help="Where the embedded broker is, HOST:PORT. [default: that of the file]")
     ] = None,
     addresses: Annotated[
         Path | None,
         typer.Option(
-            help='A JSON file: for a node where it dials its neighbours, as in {"p1": {"p2": "tcp://10.0.0.2:7001"}}.',
+            help='A JSON file with the addresses that each node uses for its neighbours, as in {"p1": {"p2": "tcp://10.0.0.2:7001"}}.',
             metavar="FILE",
         ),
     ] = None,
     change_timeout: Annotated[
-        str, typer.Option(help="A change that not all nodes have prepared by then is given up.", metavar="DURATION")
+        str, typer.Option(help="A change that some node has not prepared by then is aborted.", metavar="DURATION")
     ] = "10 s",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say more.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
     """Run the coordinator of a network until SIGTERM.
 
-    Nodes register with it and are told what to do. It is not in the way of events: while it is down the network goes
-    on detecting, and only changes have to wait. It keeps a journal in its data folder and goes on where it was.
+    Nodes register with it and receive their plan from it. Events do not pass through it: while it is down, the network
+    continues to detect, and only changes wait. It keeps a journal in its data folder and continues where it stopped.
 
-    The network file is read when the data folder is new. If the nodes remember a coordinator before it, what was
-    decided since is found with them. Later changes are made over HTTP; the token that they need is
-    in the file `token` of the data folder. Where it listens is written to `endpoints.json` there.
+    The network file is read when the data folder is new. If the nodes remember an earlier coordinator, the new one
+    learns from them what was decided. Later changes are made over HTTP, with the token in the file `token` of the data
+    folder. The file `endpoints.json` there holds its addresses.
     """
     import logging
 
@@ -132,8 +136,8 @@ def _warn_of_changes(file: Path, setup: Setup, strategy: str | None, keys: Keys 
     except HeadwaterError as error:
         problem = f"cannot be read ({error})"
     say(
-        f"headwater: {file} {problem}; the network goes on as it was. Change it over HTTP (POST /rules, "
-        f"/subscriptions, /sources), or begin anew with empty data folders, those of the nodes included"
+        f"headwater: {file} {problem}; the network continues unchanged. Change it over HTTP (POST /rules, "
+        f"/subscriptions, /sources), or start over with empty data folders, those of the nodes included"
     )
 
 

@@ -24,22 +24,24 @@ if TYPE_CHECKING:
 def deploy(
     files: Annotated[list[Path], typer.Argument(help="Rule files (.tesla, .sase).", metavar="FILE..")],
     replace: Annotated[
-        bool, typer.Option("--replace", help="Put them in the place of rules of the same names that are deployed.")
+        bool, typer.Option("--replace", help="Replace deployed rules that have the same names.")
     ] = False,
     name: RunName = None,
     folder: RunFolder = HOME,
     coordinator: CoordinatorUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object, as the coordinator answers.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the answer of the coordinator, as one JSON object.")
+    ] = False,
 ) -> None:
     """Deploy rules in a running network.
 
-    The command ends when all nodes have them. A rule then sees the events from the time that is printed on, as if there
-    had been none before; event types that the files declare are known to the network from then on. Mistakes are shown
-    as `headwater check` shows them, and then nothing is deployed.
+    The command returns when all nodes have the rules. A rule sees events from the printed time on, as if there had been
+    none before. Files may declare new event types. Errors are shown as `headwater check` shows them, and then nothing
+    is deployed.
 
-    What rules find goes to those who have subscribed: sinks in the network file, or `headwater subscribe`.
+    Composite events are delivered to subscriptions: sinks in the network file, or `headwater subscribe`.
 
     \b
     headwater deploy fire.tesla alarm.sase
@@ -103,18 +105,18 @@ def _say_unheard(network: Running, deployed: Sequence[Json], rules: Sequence[Jso
 
 
 def undeploy(
-    names: Annotated[list[str], typer.Argument(help="Rules, by their names.", metavar="NAME..")],
+    names: Annotated[list[str], typer.Argument(help="Names of rules.", metavar="NAME..")],
     name: RunName = None,
     folder: RunFolder = HOME,
     coordinator: CoordinatorUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each rule, one per line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per rule and line.")] = False,
 ) -> None:
-    """End rules of a running network.
+    """Remove rules from a running network.
 
-    The command ends when all nodes know of it. Composite events that end before the time that is printed are still
-    delivered. A rule whose composite events another one reads cannot end before that one; name both.
+    The command returns when all nodes have removed them. Composite events that end before the printed time are still
+    delivered. A rule whose composite events another rule reads can only be removed together with that rule: name both.
 
     \b
     headwater undeploy Fire

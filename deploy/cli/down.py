@@ -12,15 +12,15 @@ from headwater.deploy.cli.common import say
 
 def down(
     name: Annotated[
-        str | None, typer.Option(help="The run, if there are several.", metavar="NAME", show_default=False)
+        str | None, typer.Option(help="The name of the run, if there are several.", metavar="NAME", show_default=False)
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
-    every: Annotated[bool, typer.Option("--all", help="All runs of this folder.")] = False,
+    folder: Annotated[Path, typer.Option(help="The folder of all runs.", metavar="DIR")] = Path(".headwater"),
+    every: Annotated[bool, typer.Option("--all", help="Stop all runs in the folder.")] = False,
 ) -> None:
-    """End a network: nodes hand over what they have and save, then everything that was made for them is removed.
+    """Stop a network: nodes send what they hold and save a snapshot; namespaces and containers are removed.
 
-    What does not end within 10 s is killed; nothing that a node has accepted is lost by that. Data and logs stay in the
-    folder of the run. It does no harm to call this twice, or after the keeper of the run was killed.
+    Processes that have not ended after 10 s are killed, which loses nothing that a node has accepted. Data and logs
+    stay in the folder of the run. Stopping a network twice, or after its keeper was killed, does no harm.
     """
     from headwater.deploy.cluster.runs import runs_in, the_run
     from headwater.deploy.cluster.stop import stop

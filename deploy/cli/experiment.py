@@ -24,17 +24,17 @@ from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.strategy import TREE_STRATEGIES, strategy_of
 
-experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Repeat experiments of papers.")
+experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Repeat the experiments of papers.")
 
 
 @experiment.callback()
 def _experiment() -> None:
-    """Repeat the experiments of papers in the simulator.
+    """Repeat the experiments of papers.
 
     \b
-    headwater experiment trex --quick            do the findings of the T-Rex paper come out? (minutes)
+    headwater experiment trex --quick            check the findings of the T-Rex paper (minutes)
     headwater experiment trex --figure 12        one figure, with its CSV file and its picture
-    headwater experiment inev --quick            do the findings of the INEv paper come out? (minutes)
+    headwater experiment inev --quick            check the findings of the INEv paper (minutes)
     """
 
 
@@ -47,11 +47,13 @@ def trex(
         list[str] | None,
         typer.Option("--figure", "-f", help="Only these figures, 10 to 20: -f 10 -f 12, or -f 10,12.", metavar="N"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of every point, each with another seed.", metavar="K")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds to run for every point.", metavar="K")] = None,
     time: Annotated[
-        str | None, typer.Option("--time", help="Time of the network that is measured: 20min, 24h.", metavar="T")
+        str | None, typer.Option("--time", help="Measured network time per run: 20min, 24h.", metavar="T")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only what answers the four findings, with one seed.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only the runs that the four findings need, with one seed.")
+    ] = False,
     full: Annotated[bool, typer.Option("--full", help="The paper's size: 24 h of network time, 10 seeds.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for CSV files and pictures.", metavar="DIR")] = Path("trex-results"),
     strategies: Annotated[
@@ -59,17 +61,18 @@ def trex(
         typer.Option("--strategies", "-s", help="Only these: -s st -s mt, or -s st,mt.", metavar="NAME"),
     ] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", "-j", help="Runs at the same time; by default one for each core.")
+        int | None, typer.Option("--processes", "-j", help="How many runs at the same time. [default: one per core]")
     ] = None,
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the pictures (needs matplotlib).")] = True,
-    yes: Annotated[bool, typer.Option("--yes", help="Begin, however long it takes.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm --full, however long it takes.")] = False,
 ) -> None:
     """Repeat the evaluation of the T-Rex deployment strategies.
 
     Figures 10 to 20: delay and traffic of centr, st, mt, st-pp and mt-pp over the number of rules, subscriptions,
-    processors and so on. By default 3 seeds and 20 minutes of network time; the time it will take is told beforehand.
+    processors and so on. The default is 3 seeds and 20 minutes of network time; the command first estimates
+    how long it will take.
 
-    Every finished run is kept in DIR; the same command goes on where it was stopped.
+    Every finished run is kept in DIR; the same command continues where it stopped.
     """
     size = _size(quick, full, seeds, time)
     figures = _figures(figure, size)
@@ -123,12 +126,12 @@ def _say_shortened(jobs: Sequence[Job], size: TrexSize) -> None:
         for figure, x in job.places
     }
     for (figure, x), time_s in sorted(shortened.items()):
-        say(f"figure {figure} at {x:g}: only {time_s:g} s of network time, since it makes so many composite events")
+        say(f"figure {figure} at {x:g}: only {time_s:g} s of network time, because it finds very many composites")
 
 
 def _run(jobs: Sequence[Job], results: Results, processes: int, *, asks: bool) -> None:
     def estimated_s(left: Sequence[Job]) -> float:
-        say("a short calibration tells how long they take ..")
+        say("a short calibration measures how long they take ..")
         speeds = calibrate(sorted({job.strategy for job in left}, key=TREE_STRATEGIES.index), run_job, processes)
         return estimate_s(left, speeds, processes)
 

@@ -43,36 +43,38 @@ def inev(
         list[str] | None,
         typer.Option("--figure", "-f", help="Only these: -f 6a -f 9b, or -f 6 for 6a to 6d.", metavar="NAME"),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Runs of every point, each with another seed.", metavar="K")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds to run for every point.", metavar="K")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Few points, 3 seeds, short searches: minutes.")] = False,
     full: Annotated[bool, typer.Option("--full", help="The paper's size: 50 seeds, long searches.")] = False,
     out: Annotated[Path, typer.Option(help="Folder for CSV files and pictures.", metavar="DIR")] = Path("inev-results"),
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with recorded streams (inev-citibike-bikes/ ..): adds the case studies.",
+            help="A folder with recorded streams (inev-citibike-bikes/ ..), for the case studies.",
             metavar="DIR",
             envvar=DATA_VARIABLE,
         ),
     ] = None,
-    days: Annotated[int | None, typer.Option(help="Of the largest recording: 1 to 31.", metavar="N")] = None,
+    days: Annotated[
+        int | None, typer.Option(help="How many days of the largest recording to use, 1 to 31.", metavar="N")
+    ] = None,
     processes: Annotated[
-        int | None, typer.Option("--processes", "-j", help="Runs at the same time; by default one for each core.")
+        int | None, typer.Option("--processes", "-j", help="How many runs at the same time. [default: one per core]")
     ] = None,
     plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the pictures (needs matplotlib).")] = True,
-    yes: Annotated[bool, typer.Option("--yes", help="Begin, however long it takes.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm --full, however long it takes.")] = False,
 ) -> None:
     """Repeat the evaluation of INEv graphs.
 
-    Figures 4 to 12: what plans cost beside centralised evaluation, over the skew of rates, the size of the network, the
-    number of queries and so on; and, where --data gives the streams, the case studies of table 3. By default 10 seeds.
+    Figures 4 to 12: the cost of plans relative to centralised evaluation, over the skew of rates, the size of the
+    network, the number of queries and so on; with --data also the case studies of table 3. The default is 5 seeds.
 
-    Every finished run is kept in DIR; the same command goes on where it was stopped.
+    Every finished run is kept in DIR; the same command continues where it stopped.
     """
     size = chosen_size(quick, full, seeds, (QUICK, MODERATE, FULL))
     if days is not None:
         if not 1 <= days <= DAYS_MAX:
-            raise ConfigError(f"--days must be between 1 and {DAYS_MAX}: so many days are recorded")
+            raise ConfigError(f"--days must be between 1 and {DAYS_MAX}; the recording has no more")
         size = replace(size, days=days)
     figures = chosen_figures(figure, [] if data is None else studies_in(data, size.days))
     at_once = runs_at_once(processes)

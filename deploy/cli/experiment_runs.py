@@ -52,7 +52,7 @@ def run_left(
         with Bar(expected_s) as bar:
             failures = conduct(left, results, run, processes, bar.update, **how)
     except KeyboardInterrupt:
-        say(f"what was finished is in {results.folder}; the same command goes on from there")
+        say(f"what was finished is in {results.folder}; the same command continues from there")
         raise
     for failure in failures:
         say(f"failed: {failure.job.name()}: {failure.reason}")

@@ -50,17 +50,17 @@ def explain(
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave malformed rows out and count them.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per rule.")] = False,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Skip malformed rows and count them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per rule.")] = False,
 ) -> None:
-    """Answer "why did my pattern not fire?"
+    """Show why a pattern did not match.
 
-    For each step of the pattern: how many events there were, how many were turned away by which predicate, window,
-    order or negation, and how many open matches were left. Then the nearest misses: the open matches that came
-    furthest, and what ended each of them.
+    For each step of the pattern: the number of events, how many were rejected by which predicate, window, order or
+    negation, and how many partial matches were left. Then the nearest misses: the partial matches that came furthest,
+    and what ended each of them.
 
-    The whole trace is read into memory. Of a long one only a part is looked at, and what that part does not tell is
-    marked "at least": take a part of the trace that shows the problem.
+    The whole trace is read into memory, but only part of a long one is examined; numbers that may be higher are then
+    marked "at least". For a long trace, extract a part that shows the problem.
     """
     layout = layout_of(time_unit, time_column, type_column, delimiter)
     registered = load_functions(functions)
@@ -123,7 +123,7 @@ def show_explanation(explanation: Explanation, near: int) -> list[str]:
                 lines.append(f"  {text}")
     elif near:
         lines.append(
-            f"no near misses{among}" if explanation.partial else "no near misses: every open match went on to the end"
+            f"no near misses{among}" if explanation.partial else "no near misses: every partial match was completed"
         )
     lines.extend(f"note: {note}" for note in explanation.notes)
     return lines
@@ -141,11 +141,11 @@ def _show_step(number: int, step: StepReport) -> list[str]:
     if number == 1:
         if step.looked_at < step.events:
             parts = [f"looked at the first {step.looked_at:,} of {parts[0]}"]
-        parts.append(_open_matches(least, step.kept) + " left")
+        parts.append(_partial_matches(least, step.kept) + " left")
     else:
-        before = _open_matches("at least " if step.before_partial else "", step.before)
+        before = _partial_matches("at least " if step.before_partial else "", step.before)
         looked = f"looked at the first {step.looked_at:,} of" if step.looked_at < step.before else "from"
-        parts.append(f"{looked} {before}, {_open_matches(least, step.kept)} left")
+        parts.append(f"{looked} {before}, {_partial_matches(least, step.kept)} left")
     lines = [f"  {number}. {step.text}", f"       {'; '.join(parts)}"]
     for reason, times in step.turned_away.most_common():
         lines.append(f"       {least}{times:>10,} turned away: {reason}")
@@ -154,5 +154,5 @@ def _show_step(number: int, step: StepReport) -> list[str]:
     return lines
 
 
-def _open_matches(least: str, number: int) -> str:
-    return f"{least}{number:,} open match{'es' * (number != 1)}"
+def _partial_matches(least: str, number: int) -> str:
+    return f"{least}{number:,} partial match{'es' * (number != 1)}"

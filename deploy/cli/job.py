@@ -16,13 +16,13 @@ MAIN: Final = "headwater_job.py"
 
 
 def job(
-    out: Annotated[Path, typer.Option(help=f"The folder to make, with {CODE} and {MAIN}.", metavar="FOLDER")],
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a job that is there already.")] = False,
+    out: Annotated[Path, typer.Option(help=f"The folder to create, with {CODE} and {MAIN}.", metavar="FOLDER")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing job.")] = False,
 ) -> None:
     """Package all commands for spark-submit.
 
-    The zip file holds Headwater itself; what it needs (pip install 'headwater[spark]') must be where the driver and the
-    tasks run.
+    The zip file contains Headwater itself; its dependencies (pip install 'headwater[spark]') must be installed where
+    the driver and the tasks run.
 
     Example: spark-submit --master spark://host:7077 --py-files job/headwater.zip job/headwater_job.py traces zeek ..
     """

@@ -11,19 +11,19 @@ from headwater.protocol.errors import ConfigError
 
 
 def keys(
-    folder: Annotated[Path, typer.Argument(help="Where the keys are, or will be.", metavar="FOLDER")],
+    folder: Annotated[Path, typer.Argument(help="The folder of the keys.", metavar="FOLDER")],
     names: Annotated[
         list[str] | None, typer.Argument(help="Nodes and client programs that need keys.", metavar="NAME")
     ] = None,
     network: Annotated[
         Path | None,
-        typer.Option(help="For all nodes of this network file, and for its coordinator.", metavar="FILE"),
+        typer.Option(help="Create keys for all nodes of this network file, and for its coordinator.", metavar="FILE"),
     ] = None,
 ) -> None:
-    """Make the keys that encrypt links and tell friends from strangers.
+    """Create the keys that encrypt and authenticate links.
 
-    NAME.key is secret and belongs on the machine of NAME alone; NAME.pub belongs on every machine that talks to it.
-    Keys that exist are never changed: run it again for every new process.
+    NAME.key is secret and belongs only on the machine of NAME; NAME.pub belongs on every machine that connects to NAME.
+    Existing keys are never changed, so the command can be run again for every new process.
 
     \b
     headwater keys keys/ --network fire.yaml      for every node, and for the coordinator

@@ -27,7 +27,7 @@ def address_of(network: Running, node: Json) -> str:
             if process.name == node["name"] and process.address is not None:
                 return process.address
     if not node["address"]:
-        raise ConfigError(f"{node['name']} has not told where it can be reached; headwater ps shows how it is")
+        raise ConfigError(f"{node['name']} has not reported its address; headwater ps shows its state")
     return str(node["address"])
 
 

@@ -23,14 +23,14 @@ def logs(
             help="A node, coordinator, broker or keeper. [default: all]", metavar="NODE", show_default=False
         ),
     ] = None,
-    following: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added, until Ctrl-C.")] = False,
-    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines.", min=0)] = 50,
+    following: Annotated[bool, typer.Option("--follow", "-f", help="Follow the logs until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many lines to show.", min=0)] = 50,
     name: Annotated[
-        str | None, typer.Option(help="The run, if there are several.", metavar="NAME", show_default=False)
+        str | None, typer.Option(help="The name of the run, if there are several.", metavar="NAME", show_default=False)
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
+    folder: Annotated[Path, typer.Option(help="The folder of all runs.", metavar="DIR")] = Path(".headwater"),
 ) -> None:
-    """Show the last lines of logs, each under the name of its process."""
+    """Show the last lines of the logs, each with the name of its process."""
     from headwater.deploy.cluster.log_files import last_lines
     from headwater.deploy.cluster.runs import the_run
 

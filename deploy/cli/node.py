@@ -11,17 +11,20 @@ import typer
 def node(
     name: Annotated[str, typer.Argument(help="The name of the node in the network file.")],
     coordinator: Annotated[str, typer.Option(help="Where the coordinator listens, as in tcp://10.0.0.1:7000.")],
-    data: Annotated[Path, typer.Option(help="The folder in which the node keeps what must survive.")],
-    network: Annotated[str, typer.Option(help="The name of the network; the coordinator has the same.")] = "headwater",
+    data: Annotated[Path, typer.Option(help="The folder of its journal and other data.")],
+    network: Annotated[str, typer.Option(help="The name of the network, the same as the coordinator's.")] = "headwater",
     listen: Annotated[str, typer.Option(help="Where neighbours and programs reach the node.")] = "tcp://127.0.0.1:0",
-    advertise: Annotated[str | None, typer.Option(help="Where they reach it, if not where it listens.")] = None,
-    http: Annotated[str | None, typer.Option(help="Where health, metrics and tables are served, HOST:PORT.")] = None,
-    keys: Annotated[Path | None, typer.Option(help="A folder of keys made by `headwater keys`.")] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say more.")] = False,
+    advertise: Annotated[
+        str | None, typer.Option(help="The address that they use, if it differs from --listen.")
+    ] = None,
+    http: Annotated[str | None, typer.Option(help="Where to serve health, metrics and tables, HOST:PORT.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="A folder of keys, created by `headwater keys`.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
-    """Run one node until SIGTERM: it registers with the coordinator and does what it is told to.
+    """Run one node until SIGTERM. It registers with the coordinator, which configures it.
 
-    It keeps a journal in its data folder. After a crash it goes on where it was; start it again with the same options.
+    The node keeps a journal in its data folder. After a crash, start it again with the same options: it continues where
+    it stopped.
     """
     import logging
 

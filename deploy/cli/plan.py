@@ -43,13 +43,13 @@ def plan(
     json_: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print the plan for Graphviz.")] = False,
     svg: Annotated[
-        Path | None, typer.Option(help="Draw the plan on the network into this file.", metavar="FILE")
+        Path | None, typer.Option(help="Draw the plan on the network, into this file.", metavar="FILE")
     ] = None,
     budget: Annotated[
         float | None,
         typer.Option(
-            help="Stop with the best plan that a usual machine finds in so many seconds: steps are counted, not time, "
-            "so that equal budgets give equal plans.",
+            help="Stop with the best plan that a typical machine finds in this many seconds. Steps are counted, not "
+            "time, so that equal budgets give equal plans.",
             metavar="SECONDS",
         ),
     ] = None,
@@ -57,46 +57,48 @@ def plan(
         bool | None,
         typer.Option(
             "--pull/--no-pull",
-            help="Whether events may stay at their sources until a task asks for them, where that is cheaper. "
-            "Without it: for network files yes, for case files no.",
+            help="Allow events to stay at their sources until a task pulls them, where that is cheaper. "
+            "[default: yes for network files, no for case files]",
             show_default=False,
         ),
     ] = None,
     sample: Annotated[
         bool,
         typer.Option(
-            "--sample", help="Count rates and selectivities in the network's own traces, where none are given."
+            "--sample", help="Measure rates and selectivities in the network's own traces, where none are given."
         ),
     ] = False,
     statistics: Annotated[
         Path | None,
         typer.Option(
-            help="What headwater statistics has counted; what the network file says itself outweighs it.",
+            help="The output of headwater statistics; values in the network file take precedence.",
             metavar="FILE",
         ),
     ] = None,
     latency_bound: Annotated[
         str | None,
         typer.Option(
-            help="off, centr (no slower than centralised), 3x (three times that) or a number. Without: what the "
-            f"network file says, or else {USUAL}; for a case file off.",
+            help="The greatest latency of a plan: off, centr (that of centralised evaluation), 3x (three times that) "
+            f"or a number. [default: that of the network file, or else {USUAL}; off for a case file]",
             metavar="BOUND",
         ),
     ] = None,
     latency_factor: Annotated[
         float | None,
         typer.Option(
-            help="What work at a node counts beside a hop: what the network file says, or else 1.", metavar="FACTOR"
+            help="The weight of work at a node relative to a hop. [default: that of the network file, or else 1]",
+            metavar="FACTOR",
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal plans.", metavar="N")] = 0,
 ) -> None:
     """Plan where rules are evaluated, so that as little as possible crosses the network.
 
-    For a network file the rates are those of its sources or of its section statistics, and delivery to the sinks is
-    part of every cost. A case file brings rates, selectivities and its own definition of cost.
+    For a network file, rates are those of its sources or of its section statistics, and every cost includes delivery to
+    the sinks. A case file contains rates and selectivities, and its format defines costs.
 
-    Says what the plan costs beside centralised evaluation, and per query what runs where, what travels, and why.
+    Prints the cost of the plan relative to centralised evaluation, and for each query what is evaluated where, what
+    travels, and why.
     """
     if planner not in PLANNERS:
         raise ConfigError(f"unknown planner {planner!r}; planners are {', '.join(PLANNERS)}")

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
 def ps(
     name: Annotated[
-        str | None, typer.Option(help="Only this run. [default: all of the folder]", metavar="NAME", show_default=False)
+        str | None,
+        typer.Option(help="Only this run. [default: all runs in the folder]", metavar="NAME", show_default=False),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each run, one per line.")] = False,
+    folder: Annotated[Path, typer.Option(help="The folder of all runs.", metavar="DIR")] = Path(".headwater"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per run and line.")] = False,
 ) -> None:
-    """Show the processes of a running network.
+    """List the processes of running networks.
 
-    A process is up (it says that it is ready), starting, restarting (it died and is started again) or dead.
+    A process is up (it has reported that it is ready), starting, restarting (after a crash) or dead.
     """
     from headwater.deploy.cluster.runs import runs_in, the_run
     from headwater.deploy.cluster.status import rows

@@ -8,14 +8,15 @@ from typing import Annotated, TypeAlias
 import typer
 
 RunName: TypeAlias = Annotated[
-    str | None, typer.Option("--name", help="The run, if there are several.", metavar="NAME", show_default=False)
+    str | None,
+    typer.Option("--name", help="The name of the run, if there are several.", metavar="NAME", show_default=False),
 ]
-RunFolder: TypeAlias = Annotated[Path, typer.Option("--folder", help="Where runs have their folders.", metavar="DIR")]
+RunFolder: TypeAlias = Annotated[Path, typer.Option("--folder", help="The folder of all runs.", metavar="DIR")]
 CoordinatorUrl: TypeAlias = Annotated[
     str | None,
     typer.Option(
         "--coordinator",
-        help="A network that was not started here: the HTTP address of its coordinator.",
+        help="The HTTP address of the coordinator, for a network that was not started here.",
         metavar="URL",
         show_default=False,
     ),
@@ -32,6 +33,6 @@ Token: TypeAlias = Annotated[
     ),
 ]
 TokenFile: TypeAlias = Annotated[
-    Path | None, typer.Option("--token-file", help="The file that holds it.", metavar="FILE", show_default=False)
+    Path | None, typer.Option("--token-file", help="The file that holds the token.", metavar="FILE", show_default=False)
 ]
 HOME = Path(".headwater")

@@ -24,34 +24,36 @@ if TYPE_CHECKING:
 def replay(
     trace: Annotated[Path, typer.Argument(help="A trace that headwater traces has prepared.", metavar="TRACE")],
     name: Annotated[
-        str | None, typer.Option(help="The run, if there are several.", metavar="NAME", show_default=False)
+        str | None, typer.Option(help="The name of the run, if there are several.", metavar="NAME", show_default=False)
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
+    folder: Annotated[Path, typer.Option(help="The folder of all runs.", metavar="DIR")] = Path(".headwater"),
     speed: Annotated[
-        str, typer.Option(help="How many times faster than the times say, as in 10; max: as fast as nodes take it.")
+        str,
+        typer.Option(help="How many times faster than recorded, as in 10; max: as fast as the nodes accept events."),
     ] = "max",
     tasks: Annotated[
         int | None,
-        typer.Option(help="Tasks that stream at once. [default: as many as there are cores]", show_default=False),
+        typer.Option(help="How many tasks stream at the same time. [default: one per core]", show_default=False),
     ] = None,
     only_known: Annotated[
-        bool, typer.Option("--only-known", help="Leave out events for which the network has no source.")
+        bool, typer.Option("--only-known", help="Skip events for which the network has no source.")
     ] = False,
     no_end: Annotated[
-        bool, typer.Option("--no-end", help="Leave the sources open; what waits for more stays undecided.")
+        bool,
+        typer.Option("--no-end", help="Do not end the sources: matches that wait for the watermark stay undecided."),
     ] = False,
     no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Do not wait until everything has arrived at the sinks.")
+        bool, typer.Option("--no-wait", help="Do not wait until the sinks have received everything.")
     ] = False,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+        str | None, typer.Option(help="A Spark master. [default: all cores of this machine]", metavar="URL")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Stream a prepared trace into a running network, in the order of its time.
+    """Stream a prepared trace into a running network, in order of time.
 
-    The sources of the network file say replay: any. A replay that was stopped, killed or given up is started again
-    with the same command and goes on where it was: no event is born twice.
+    The sources of the network file must have replay: any. After an interruption, the same command continues where the
+    replay stopped; no event enters twice.
     """
     from headwater.deploy.cli.replay_targets import takers, targets_of, wait_until_drained
     from headwater.deploy.cluster.runs import the_run
@@ -84,7 +86,7 @@ def replay(
         except ReplayRefused as error:
             raise ConfigError(str(error)) from None
         except ReplayFailed as error:
-            raise RunFailed(f"{error}; the same command goes on where this one was") from error
+            raise RunFailed(f"{error}; the same command continues where this one stopped") from error
         seconds = watch.seconds()
     if not no_end and not no_wait:
         say("waiting until the network has drained")
@@ -176,7 +178,7 @@ def _in_words(report: dict[str, Any], run: str, *, paced: bool) -> list[str]:
         for key, fate in (
             ("before", "were there already"),
             ("repeated", "were sent again after a crash, and not taken twice"),
-            ("late", "came too late and are no part of the trace; they are in late.jsonl of their nodes"),
+            ("late", "came too late and are not part of the trace; they are in late.jsonl of their nodes"),
             ("left_out", "were left out: the network has no source for them"),
         )
         if report[key]

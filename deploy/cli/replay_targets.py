@@ -89,7 +89,7 @@ def targets_of(run: Run, nodes: list[Taker], prepared: Prepared, *, only_known: 
             if begun is not None and begun["trace"] != manifest.checksum:
                 raise ConfigError(
                     f"{taker.node} has begun to replay another trace (checksum {begun['trace']}, this one has "
-                    f"{manifest.checksum}); replay that one, or bring the network up anew (headwater up --fresh)"
+                    f"{manifest.checksum}); replay that one, or start the network over (headwater up --fresh)"
                 )
     keys = None
     if run.keys.is_dir():

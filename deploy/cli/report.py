@@ -30,14 +30,16 @@ def report(
             metavar="RUN..",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="The folder to make: tables/ and report.html.", metavar="FOLDER")],
+    out: Annotated[Path, typer.Option(help="The folder to create, with tables/ and report.html.", metavar="FOLDER")],
     trace: Annotated[
         Path | None,
-        typer.Option(help="The prepared trace that was replayed: centralised is counted over it.", metavar="FOLDER"),
+        typer.Option(
+            help="The prepared trace that was replayed, from which centralised traffic is counted.", metavar="FOLDER"
+        ),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
+    folder: Annotated[Path, typer.Option(help="The folder of all runs.", metavar="DIR")] = Path(".headwater"),
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+        str | None, typer.Option(help="A Spark master. [default: all cores of this machine]", metavar="URL")
     ] = None,
     engine: Annotated[
         str,
@@ -47,14 +49,14 @@ def report(
             metavar="ENGINE",
         ),
     ] = "auto",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a report that is there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing report.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
 ) -> None:
-    """Report on runs from the records that their nodes have left.
+    """Report on runs, from the records of their nodes.
 
-    What crossed which link and why, against sending everything to one node; how long composite events took; what nodes
-    did and held; what was late or lost. Several runs are laid side by side, and those that had the same events are
-    compared: did they deliver the same?
+    The report shows what crossed which link and why, relative to sending everything to one node; how long composite
+    events took; what nodes evaluated and stored; and what was late or lost. Several runs are shown side by side; for
+    runs over the same events it also compares what they delivered.
 
     Example: headwater report fire --out fire-report
     """

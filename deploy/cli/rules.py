@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 def rules(
     rule: Annotated[
-        str | None, typer.Argument(help="Show the text of this one.", metavar="RULE", show_default=False)
+        str | None, typer.Argument(help="Print the text of this rule.", metavar="RULE", show_default=False)
     ] = None,
     name: RunName = None,
     folder: RunFolder = HOME,
     coordinator: CoordinatorUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each rule, one per line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per rule and line.")] = False,
 ) -> None:
     """List the rules of a running network: since when each holds, and which nodes evaluate it.
 
@@ -53,7 +53,7 @@ def rules(
             [_cells(row, places.get(row["name"], [])) for row in deployed],
         )
         if any(row["name"] not in places for row in deployed):
-            say("-: no node says that it evaluates the rule; as long as no subscription wants what it finds, none need")
+            say("-: no node reports that it evaluates the rule; a rule without a subscription need not be evaluated")
 
 
 def _missing(rule: str, names: list[str]) -> list[Json]:

@@ -44,7 +44,7 @@ def run(
         list[str], typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")
     ],
     format: Annotated[
-        str | None, typer.Option(help="csv, jsonl or parquet, where the file's name does not tell.", metavar="FORMAT")
+        str | None, typer.Option(help="csv, jsonl or parquet, if the file name does not show it.", metavar="FORMAT")
     ] = None,
     time_unit: TimeUnitOption = None,
     time_column: TimeColumnOption = "ts",
@@ -53,13 +53,15 @@ def run(
     lateness: Annotated[
         str | None,
         typer.Option(
-            help="Read as a stream whose rows may be this late (5s, 200ms); a row later still is left out, counted "
-            "and said. Without it a file is put in order first and nothing is late; standard input must be in order.",
+            help="Read the trace as a stream whose rows may be this late (5s, 200ms); later rows are skipped, counted "
+            "and reported. Without it, a file may be in any order, and standard input must be in order.",
             metavar="DURATION",
         ),
     ] = None,
     count: Annotated[bool, typer.Option("--count", help="Only count the composite events of each rule.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="With --count: a JSON object, rule to number.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --count: print a JSON object from rule to number.")
+    ] = False,
     remote: Annotated[
         list[str] | None,
         typer.Option(
@@ -70,34 +72,33 @@ def run(
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave malformed rows out, count them and show the first few.")
+        bool, typer.Option("--skip-bad", help="Skip malformed rows, count them and show the first five.")
     ] = False,
     late_out: Annotated[
-        Path | None, typer.Option(help="Write the rows that came too late here, as JSON lines.", metavar="FILE")
+        Path | None, typer.Option(help="Write late rows to this file, as JSON lines.", metavar="FILE")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Write the composite events here instead of standard output.", metavar="FILE")
+        Path | None,
+        typer.Option(help="Write composite events to this file instead of standard output.", metavar="FILE"),
     ] = None,
     live: Annotated[
         bool | None,
         typer.Option(
             "--live/--sorted",
-            help="Print composite events as they are found, or at the end in the order of time. "
+            help="Print composite events as they are found, or at the end in order of time. "
             "[default: sorted for a file, live for standard input]",
             show_default=False,
         ),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="No summary, unless rows were skipped or came late.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary, unless rows were skipped or late.")] = False,
 ) -> None:
     """Find composite events in a trace.
 
     One engine evaluates RULES over the trace and prints the composite events as JSON lines.
 
     The trace is CSV, JSON lines (either may be .gz) or Parquet with the columns type and ts (integer microseconds, ISO
-    8601, or what --time-unit says), optionally node and seq, and the attributes of the events. Rows need not be sorted.
-    Event types that the rules do not declare are taken from the trace.
+    8601, or the unit of --time-unit), optionally node and seq, and the attributes of the events. Rows need not be
+    sorted. Event types that the rules do not declare are inferred from the trace.
 
     Example: headwater run fire.tesla --events events.csv
     """

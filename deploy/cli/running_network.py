@@ -45,7 +45,7 @@ class Running:
     def look(self, path: str) -> Json:
         status, answer = self._ask("GET", path, timeout_s=ANSWER_S_MAX)
         if status == 404:
-            raise ConfigError(f"what answers at {self.url} is no coordinator of Headwater")
+            raise ConfigError(f"what answers at {self.url} is not a coordinator of Headwater")
         if status != 200:
             raise self._error(status, answer)
         return answer
@@ -134,7 +134,7 @@ class Running:
             answer = json.loads(raw)
             assert isinstance(answer, dict)
         except (ValueError, AssertionError):
-            raise ConfigError(f"what answers at {self.url} is no coordinator of Headwater") from None
+            raise ConfigError(f"what answers at {self.url} is not a coordinator of Headwater") from None
         return response.status, answer
 
     def _silent(self, error: Exception, method: str, is_sent: bool) -> str:
@@ -207,7 +207,7 @@ def _read_token(file: Path) -> str:
     try:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise ConfigError(f"the token in {file} cannot be read: {why}") from None
     if not token or "\n" in token:
         raise ConfigError(

@@ -36,65 +36,63 @@ def simulate(
     strategy: Annotated[
         str | None,
         typer.Option(
-            help=f"One of {', '.join(STRATEGIES)}; or several beside each other, as in st,mt; or all. "
-            "[default: as the file says]",
+            help=f"One of {', '.join(STRATEGIES)}; several to compare, as in st,mt; or all. "
+            "[default: that of the file]",
             metavar="STRATEGY",
         ),
     ] = None,
     seed: Annotated[
         int | None,
-        typer.Option(help="Equal seeds give equal runs, to the byte. [default: as the file says, or 0]", metavar="N"),
+        typer.Option(help="Equal seeds give equal runs, to the byte. [default: that of the file, or 0]", metavar="N"),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(help="Compare over so many seeds, from --seed on. [default: 1]", metavar="N", min=1),
+        typer.Option(help="Compare over this many seeds, from --seed on. [default: 1]", metavar="N", min=1),
     ] = None,
     chart: Annotated[
         Path | None,
-        typer.Option(help="Write the comparison as a page to look at.", metavar="FILE.html"),
+        typer.Option(help="Write the comparison as an HTML page.", metavar="FILE.html"),
     ] = None,
     duration: Annotated[
         str | None,
         typer.Option(
-            help="How long events are born (10s, 5 min). [default: as the file says, or as long as its traces]",
+            help="How long events enter (10s, 5 min). [default: that of the file, or as long as its traces]",
             metavar="DURATION",
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Watch what nodes promise and keep; a broken promise ends the run.")
+        bool, typer.Option("--check", help="Check invariants during the run; a violation ends it.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write what sinks received here, as JSON lines in order of arrival.", metavar="FILE"),
+        typer.Option(help="Write what the sinks received, as JSON lines in order of arrival.", metavar="FILE"),
     ] = None,
     tables: Annotated[
         Path | None,
-        typer.Option(
-            help="Write every node's tables here, as one JSON object, as they are at the end.", metavar="FILE"
-        ),
+        typer.Option(help="Write the tables of all nodes at the end, as one JSON object.", metavar="FILE"),
     ] = None,
     record: Annotated[
         Path | None,
         typer.Option(
-            help="Make a folder of records, as nodes of a running network leave them; `headwater report` reads it.",
+            help="Create a folder of records, like those of a running network, for `headwater report`.",
             metavar="FOLDER",
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a recording that is there already.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report; only --json, --out and what fails.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing recording.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report; only --json, --out and errors.")] = False,
 ) -> None:
     """Run a network in virtual time.
 
-    All nodes of the network run in this process: sources give their events, nodes evaluate the rules as the strategy
-    distributes them, links delay and lose frames. Then the report says what the sinks received, what crossed the
-    links, how long composite events took, and which node did what.
+    All nodes of the network run in this process: events enter at their sources, nodes evaluate the rules as the
+    strategy distributes them, and links delay and lose frames. The report shows what the sinks received, what crossed
+    the links, how long composite events took, and which node evaluated what.
 
-    Unless the strategy is centr (every event to one node), centr runs over the same events, too: the report compares
-    the two, and it is a failure if their sinks received different composite events.
+    Unless the strategy is centr, which sends every event to one node, centr runs over the same events as well. The
+    report compares the two, and the run fails if their sinks received different composite events.
 
-    Several strategies (or all), over one or more seeds, are compared in one table: each beside one centr over the same
-    events, means with 95 % confidence intervals.
+    Several strategies (or all), over one or more seeds, are compared in one table, relative to centr over the same
+    events: means with 95 % confidence intervals.
 
     Example: headwater simulate fire.yaml --strategy mt --out fires.jsonl
 

@@ -24,11 +24,14 @@ EXACT: Final = "exact"
 def statistics(
     trace: Annotated[Path, typer.Argument(help="A folder that headwater traces has prepared.", metavar="TRACE")],
     rules: Annotated[
-        list[Path] | None, typer.Option(help="Rules whose conditions are counted; may be repeated.", metavar="FILE")
+        list[Path] | None,
+        typer.Option(help="Rules whose conditions are counted; may be given several times.", metavar="FILE"),
     ] = None,
     network: Annotated[
         Path | None,
-        typer.Option(help="A network: its rules, and only the types and nodes of its sources.", metavar="NETWORK"),
+        typer.Option(
+            help="A network file: count for its rules, and only the types and nodes of its sources.", metavar="NETWORK"
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="The file to write, for headwater plan --statistics.", metavar="FILE")
@@ -41,18 +44,21 @@ def statistics(
         ),
     ] = AUTO,
     roles: Annotated[
-        int, typer.Option(help=f"Count matches of up to so many roles together (2 to {ROLES_LIMIT}).", metavar="N")
+        int, typer.Option(help=f"Count matches of up to this many roles together (2 to {ROLES_LIMIT}).", metavar="N")
     ] = ROLES_MAX,
-    seed: Annotated[int, typer.Option(help="Which stretches of time a sample takes.", metavar="N")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="The seed that chooses the stretches of time of a sample.", metavar="N")
+    ] = 1,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+        str | None, typer.Option(help="A Spark master. [default: all cores of this machine]", metavar="URL")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Count what planners need in a prepared trace: rates, burstiness, selectivities, matches.
 
-    Rates, gaps and burstiness are counted exactly. For rules, so are conditions on single events, and pairs that only
-    time, order and equal values bind; other combinations are joined, in a sample of the time where there are too many.
+    Rates, gaps and burstiness are counted exactly. For rules, so are conditions on single events, and pairs that are
+    related only by time, order and equal values. Other combinations are joined, where there are too many in a sample of
+    the trace's time.
     """
     from headwater.deploy.descriptions.statistics_file import (
         as_yaml,
@@ -89,7 +95,7 @@ def _share(sample: str) -> float | None:
     except ValueError:
         share = 0.0
     if not 0 < share <= 1:
-        raise ConfigError(f"--sample {sample!r} is no share; write a number above 0 and at most 1, exact or auto")
+        raise ConfigError(f"--sample {sample!r} is not a share; write a number above 0 and at most 1, exact or auto")
     return share
 
 
@@ -111,8 +117,7 @@ def _counted(spark: SparkSession, task: StatisticsTask, share: float | None, sam
     counted = sum(arrival.events for (_, node), arrival in arrived.items() if node is None)
     if task.sources is None and counted != manifest.events:
         raise ConfigError(
-            f"{task.trace.folder} has {counted:,} events, and its manifest speaks of {manifest.events:,}; "
-            "prepare it anew"
+            f"{task.trace.folder} has {counted:,} events, but its manifest says {manifest.events:,}; prepare it anew"
         )
     facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
     matches = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}

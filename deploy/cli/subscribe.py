@@ -30,32 +30,34 @@ def subscribe(
     ],
     at: Annotated[
         str | None,
-        typer.Option("--at", help="The node that delivers. [default: the first]", metavar="NODE", show_default=False),
+        typer.Option(
+            "--at", help="The node that delivers. [default: the first that is up]", metavar="NODE", show_default=False
+        ),
     ] = None,
     to: Annotated[
         str | None,
         typer.Option(
             "--to",
-            help="file:PATH, mqtt:TOPIC, webhook:URL, client:NAME or stdout (the node's). [default: this terminal]",
+            help="file:PATH, mqtt:TOPIC, webhook:URL, client:NAME or stdout (of the node). [default: this terminal]",
             metavar="WHERE",
             show_default=False,
         ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", help="End after so many.", metavar="N", min=1, show_default=False)
+        int | None, typer.Option("--count", "-n", help="Stop after N events.", metavar="N", min=1, show_default=False)
     ] = None,
     program: Annotated[
         str | None,
         typer.Option(
             "--as",
-            help="Be the program of this name: what is found meanwhile waits for it, also after the command has ended.",
+            help="Act as the program of this name: the subscription stays, and deliveries wait while it is away.",
             metavar="NAME",
             show_default=False,
         ),
     ] = None,
     keys: Annotated[
         Path | None,
-        typer.Option(help="With --coordinator, where links are encrypted: the folder of keys.", metavar="DIR"),
+        typer.Option(help="With --coordinator, if links are encrypted: the folder of keys.", metavar="DIR"),
     ] = None,
     name: RunName = None,
     folder: RunFolder = HOME,
@@ -63,16 +65,16 @@ def subscribe(
     token: Token = None,
     token_file: TokenFile = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="With --to, as one JSON object, as the coordinator answers.")
+        bool, typer.Option("--json", help="With --to: print the answer of the coordinator, as one JSON object.")
     ] = False,
 ) -> None:
-    """Hear of what a running network finds.
+    """Subscribe to events of a running network and print them as they are found.
 
-    Prints each composite event, or event, as a JSON line as soon as it is found, until Ctrl-C or --count. The
-    subscription ends with the command. It holds from the time that is printed first: earlier ones do not come.
+    Prints each event or composite event as a JSON line, until Ctrl-C or --count. The subscription holds from the time
+    that is printed first, and is removed when the command ends.
 
-    With --to, the network delivers elsewhere, and goes on doing so after the command has ended; `headwater
-    subscriptions` lists these, `headwater unsubscribe` ends them. A relative PATH is in the data folder of the node.
+    With --to, the network delivers elsewhere, also after the command has ended; `headwater subscriptions` lists such
+    subscriptions, `headwater unsubscribe` removes them. A relative PATH is in the data folder of the node.
 
     \b
     headwater subscribe Fire
@@ -99,7 +101,7 @@ def subscribe(
         return
     number = answer["subscription"]
     print(f"subscription {number}: what ends {since(answer['holds_from_us'])} goes from {node['name']} to {to}")
-    say(f"headwater unsubscribe {number} ends it")
+    say(f"headwater unsubscribe {number} removes it")
 
 
 def _destination(to: str) -> Any:
@@ -155,7 +157,7 @@ def _print_live(
         asyncio.run(listener.listen(text, count, subscribed, show))
         if program is not None:
             say(f"the subscription stays: what is found waits at {node['name']} for {name}; "
-                f"headwater subscriptions lists it, headwater unsubscribe ends it")  # fmt: skip
+                f"headwater subscriptions lists it, headwater unsubscribe removes it")  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------ those that stay
@@ -165,9 +167,9 @@ def subscriptions(
     name: RunName = None,
     folder: RunFolder = HOME,
     coordinator: CoordinatorUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each, one per line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per subscription and line.")] = False,
 ) -> None:
-    """List the subscriptions of a running network, those of the network file among them."""
+    """List the subscriptions of a running network, including those of the network file."""
     from headwater.deploy.cli.running_network import reached
 
     rows = reached(name, folder, coordinator, None, None, purpose="look at").subscriptions()
@@ -191,18 +193,20 @@ def _cells(row: Json) -> tuple[str, ...]:
 
 def unsubscribe(
     numbers: Annotated[
-        list[int], typer.Argument(help="Subscriptions, by the numbers that `subscriptions` shows.", metavar="NUMBER..")
+        list[int],
+        typer.Argument(help="Numbers of subscriptions, as `headwater subscriptions` shows them.", metavar="NUMBER.."),
     ],
     name: RunName = None,
     folder: RunFolder = HOME,
     coordinator: CoordinatorUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each, one per line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per subscription and line.")] = False,
 ) -> None:
-    """End subscriptions of a running network.
+    """Remove subscriptions from a running network.
 
-    The command ends when all nodes know of it. What ends before the time that is printed is still delivered.
+    The command returns when all nodes have removed them. Composite events that end before the printed time are still
+    delivered.
     """
     from headwater.deploy.cli.running_network import reached
 

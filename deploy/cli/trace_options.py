@@ -15,16 +15,16 @@ TimeUnitOption = Annotated[
     str | None,
     typer.Option(
         "--time-unit",
-        help="What times are written in: s, ms, us or ns since 1970, fractions allowed, or iso. [default: integers are "
+        help="The unit of timestamps: s, ms, us or ns since 1970, fractions allowed, or iso. [default: integers are "
         "microseconds, anything else is ISO 8601]",
         metavar="UNIT",
         show_default=False,
     ),
 ]
-TimeColumnOption = Annotated[str, typer.Option("--time-column", help="The column of the time.", metavar="NAME")]
-TypeColumnOption = Annotated[str, typer.Option("--type-column", help="The column of the type.", metavar="NAME")]
+TimeColumnOption = Annotated[str, typer.Option("--time-column", help="The column of timestamps.", metavar="NAME")]
+TypeColumnOption = Annotated[str, typer.Option("--type-column", help="The column of event types.", metavar="NAME")]
 DelimiterOption = Annotated[
-    str, typer.Option("--delimiter", help="Between the cells of CSV: one character, or tab.", metavar="CHARACTER")
+    str, typer.Option("--delimiter", help="The delimiter of CSV cells: one character, or tab.", metavar="CHARACTER")
 ]
 
 
@@ -34,7 +34,7 @@ def layout_of(time_unit: str | None, time_column: str, type_column: str, delimit
         near = UNIT_WORDS.get(time_unit.lower())
         cure = f"did you mean {near}? " if near else ""
         raise ConfigError(
-            f"{time_unit!r} is no unit of time; {cure}write --time-unit and one of {', '.join(TIME_UNITS)}"
+            f"{time_unit!r} is not a unit of time; {cure}write --time-unit and one of {', '.join(TIME_UNITS)}"
         )
     if time_column == type_column:
         raise ConfigError(f"the column {time_column!r} cannot hold both the time and the type")

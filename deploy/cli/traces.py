@@ -23,34 +23,37 @@ from headwater.protocol.text import plural
 def traces(
     description: Annotated[
         str | None,
-        typer.Argument(help="A description (.yaml), or the name of a ready-made one.", metavar="DESCRIPTION"),
+        typer.Argument(help="A description (.yaml), or the name of a built-in one.", metavar="DESCRIPTION"),
     ] = None,
     input_: Annotated[
         Path | None, typer.Option("--input", help="The folder with the raw files.", metavar="FOLDER")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="The folder to make: Parquet by node, and a manifest.", metavar="FOLDER")
+        Path | None, typer.Option(help="The folder to create: Parquet by node, and a manifest.", metavar="FOLDER")
     ] = None,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+        str | None, typer.Option(help="A Spark master. [default: all cores of this machine]", metavar="URL")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing prepared trace.")] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Another seed than the description's, for events that are made up.", metavar="N")
+        int | None, typer.Option(help="A seed for generated events, instead of the description's.", metavar="N")
     ] = None,
     check: Annotated[
-        Path | None, typer.Option(help="Count and sum a prepared trace again instead.", metavar="FOLDER")
+        Path | None,
+        typer.Option(
+            help="Instead: count and sum a prepared trace again, and compare with its manifest.", metavar="FOLDER"
+        ),
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Turn raw data into event streams: typed, timed, born at nodes, sorted and numbered; or make such streams up.
+    """Turn raw data into a prepared trace, with typed events by node, sorted and numbered; or generate one.
 
-    Without a description, lists the ready-made ones. Those with generate: need no raw data. Rows that cannot become
-    events are kept in the folder bad-rows, each with its reason.
+    Without a description, the command lists the built-in ones. Descriptions with generate: need no raw data. Rows that
+    cannot become events are kept in the folder bad-rows, each with its reason.
     """
     if check is not None:
         if description is not None or out is not None:
-            raise ConfigError("--check looks at a trace that is there; leave the description and --out away")
+            raise ConfigError("--check examines an existing trace; leave out the description and --out")
         _count_again(check, master)
         return
     if description is None:
@@ -61,7 +64,7 @@ def traces(
         raise ConfigError("name the folder to make with --out")
     if isinstance(described, Generation):
         if input_ is not None:
-            raise ConfigError(f"{described.name} makes its events up and reads no files; leave --input out")
+            raise ConfigError(f"{described.name} generates its events and reads no files; leave out --input")
         manifest = _generate(
             described if seed is None else with_seed(described, seed), out, master, overwrite=overwrite
         )
@@ -120,7 +123,7 @@ def _warn(manifest: Manifest, out: Path) -> None:
     for warning in manifest.warnings:
         say(f"warning: {warning}")
     if manifest.bad_rows:
-        say(f"{plural(sum(manifest.bad_rows.values()), 'row')} became no event; see {out / 'bad-rows'}:")
+        say(f"{plural(sum(manifest.bad_rows.values()), 'row')} could not become events; see {out / 'bad-rows'}:")
         for reason, number in manifest.bad_rows.items():
             say(f"  {number:>9,}  {reason}")
 

@@ -37,36 +37,34 @@ def up(
         ),
     ] = "local",
     name: Annotated[
-        str | None, typer.Option(help="The name of the run. [default: that of the file]", metavar="NAME")
+        str | None, typer.Option(help="The name of the run. [default: the name of the file]", metavar="NAME")
     ] = None,
-    folder: Annotated[
-        Path, typer.Option(help="Where runs have their folders.", metavar="DIR", show_default=True)
-    ] = Path(".headwater"),
+    folder: Annotated[Path, typer.Option(help="The folder of all runs.", metavar="DIR", show_default=True)] = Path(
+        ".headwater"
+    ),
     data: Annotated[
         Path | None,
-        typer.Option(help="Where nodes keep their data. [default: data/ in the folder of the run]", metavar="DIR"),
+        typer.Option(help="Where processes keep their data. [default: data/ in the folder of the run]", metavar="DIR"),
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(STRATEGIES)}. [default: as the file says]", metavar="STRATEGY"),
+        typer.Option(help=f"One of {', '.join(STRATEGIES)}. [default: that of the file]", metavar="STRATEGY"),
     ] = None,
-    fresh: Annotated[
-        bool, typer.Option("--fresh", help="Forget what an earlier run of this name has kept, and begin anew.")
-    ] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Discard the data of an earlier run with this name.")] = False,
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Show what all nodes log; Ctrl-C takes the network down.")
+        bool, typer.Option("--foreground", help="Show the logs of all processes; Ctrl-C stops the network.")
     ] = False,
     image: Annotated[
         str | None,
-        typer.Option(help="The image for containers. [default: built from the sources]", metavar="IMAGE"),
+        typer.Option(help="The image for containers. [default: built from the source code]", metavar="IMAGE"),
     ] = None,
 ) -> None:
-    """Start a network and leave it running: one process for each node, and a coordinator.
+    """Start a network and leave it running: a coordinator, and one process for each node.
 
-    When the command ends, all nodes have registered, know their rules and are connected. What dies is started again.
-    `headwater ps` shows the processes, `headwater logs` what they say, `headwater down` ends them.
+    The command returns when all nodes have registered, know their rules and are connected. Processes that crash are
+    restarted. `headwater ps` lists the processes, `headwater logs` shows their logs, `headwater down` stops them.
 
-    Started again after `down`, a network goes on where it was; --fresh makes it forget.
+    After `down`, the network continues where it stopped when it is started again, unless --fresh discards its data.
 
     Example: headwater up fire.yaml --on netns
     """
@@ -150,7 +148,7 @@ def _report(run: Run, plan: RunPlan, seconds: float) -> None:
     rows.append(("folder", str(run.folder)))
     for line in table_lines(rows[0], rows[1:], indent=2):
         say(line)
-    say("headwater ps shows it, headwater logs -f what it says, headwater down ends it")
+    say("headwater ps lists its processes, headwater logs -f follows their logs, headwater down stops it")
 
 
 def _follow(run: Run) -> None:
@@ -159,5 +157,5 @@ def _follow(run: Run) -> None:
 
     with contextlib.suppress(KeyboardInterrupt):
         follow(run, None)
-    say("taking it down")
+    say("stopping it")
     stop(run)

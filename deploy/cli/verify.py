@@ -37,7 +37,7 @@ def verify(
     ] = None,
     counts: Annotated[
         Path | None,
-        typer.Option(help="What headwater run --count --json has printed, instead of deliveries.", metavar="FILE"),
+        typer.Option(help="Instead: the output of headwater run --count --json.", metavar="FILE"),
     ] = None,
     rules: Annotated[
         list[Path] | None, typer.Option("--rules", help="Rule files, .tesla or .sase.", metavar="FILE")
@@ -45,13 +45,13 @@ def verify(
     network: Annotated[
         Path | None, typer.Option(help="A network file: its rules, and what its sinks subscribed to.", metavar="FILE")
     ] = None,
-    only: Annotated[list[str] | None, typer.Option(help="Verify this rule alone.", metavar="RULE")] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Verify only this rule.", metavar="RULE")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="A folder to make, with every problem as Parquet.", metavar="FOLDER")
+        Path | None, typer.Option(help="A folder to create, with every problem as Parquet.", metavar="FOLDER")
     ] = None,
-    examples: Annotated[int, typer.Option(help="So many problems of each kind are shown.", min=0)] = EXAMPLES,
+    examples: Annotated[int, typer.Option(help="How many problems of each kind to show.", min=0)] = EXAMPLES,
     master: Annotated[
-        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+        str | None, typer.Option(help="A Spark master. [default: all cores of this machine]", metavar="URL")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
 ) -> None:

@@ -153,7 +153,7 @@ class Keeper:
         if self._stopping:
             return
         kept.due = now + kept.backoff_s
-        self._say(f"{kept.process.name} {how}; starting it again in {kept.backoff_s:.1f} s")
+        self._say(f"{kept.process.name} {how}; restarting it in {kept.backoff_s:.1f} s")
         kept.backoff_s = min(2 * kept.backoff_s, BACKOFF_MAX_S)
 
     def _stop(self) -> None:

@@ -60,7 +60,7 @@ def start(run: Run, stage: ClusterStage, wishes: Wishes, steps: Steps, *, patien
         start_keeper(run)
         _wait(run, plan, steps, patience_s)
     except BaseException:
-        steps.say("taking everything down again")
+        steps.say("stopping everything again")
         stop(run)
         raise
     return plan

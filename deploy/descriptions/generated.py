@@ -52,7 +52,7 @@ Point = tuple[float, float]
 
 def _plain_arrivals(text: Scalar) -> Arrivals:
     if text not in ("poisson", "regular"):
-        raise wrong(f"{str(text)!r} is no way to arrive", ARRIVALS_EXAMPLE)
+        raise wrong(f"{str(text)!r} is not a kind of arrivals", ARRIVALS_EXAMPLE)
     return Poisson() if text == "poisson" else Regular()
 
 
@@ -163,7 +163,7 @@ def _moment_us(text: Scalar) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         cure = "write one in ISO 8601, such as 2026-01-31T12:00:00Z"
-        raise wrong(f"{str(text)!r} is no date and time", cure) from None
+        raise wrong(f"{str(text)!r} is not a date and time", cure) from None
     aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     since = aware - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
@@ -275,7 +275,7 @@ def _plain(sheet: Sheet, part: PlainPart, bare: Stream, length_us: int) -> Strea
         case Bursty(on, off) if "arrivals" not in part.broken and not (
             on and off and 2 * length_us / (on + off) <= STATES_MAX
         ):
-            message = f"this would go on and off more than {STATES_MAX:,} times"
+            message = f"this would switch on and off more than {STATES_MAX:,} times"
             sheet.error(part.at("arrivals"), message, "make on: and off: longer")
     if bare.cells > CELLS_MAX:
         message = f"the stream has {bare.cells:,} types times nodes, more than {CELLS_MAX:,}"

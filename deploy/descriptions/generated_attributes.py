@@ -81,7 +81,7 @@ class AttributePart(FilePart):
         if self.choice is not None:
             odd = next((value for value in self._choices() if not _is(value, self.kind or kinds[0])), None)
             if odd is not None:
-                yield ("choice",), wrong(f"{odd!r} is no {self.kind}", "write another kind:, or other values")
+                yield ("choice",), wrong(f"{odd!r} is not of kind {self.kind}", "write another kind:, or other values")
             elif not self.choice:
                 why = "has nothing to choose from"
                 yield ("choice",), mistake("lacking", what="<1>", why=why, cure="write at least one value")
@@ -115,7 +115,7 @@ def attributes_of(sheet: Sheet, parts: NamedEntries[AttributePart], reserved: Co
         for other in part.correlated or ():
             if not isinstance(attributes.get(other), Normal) and other not in parts.broken:
                 normal = ", ".join(earlier for earlier, of in attributes.items() if isinstance(of, Normal)) or "none"
-                message = f"{other} is no normal attribute that stands before {name}"
+                message = f"{other} is not a normal attribute that stands before {name}"
                 sheet.error(other.node, message, f"before it: {normal}")
         attributes[str(name)] = part.build()
     if len(sheet.errors) == before and any(part.correlated for part in parts.values()) and not parts.broken:

@@ -48,7 +48,7 @@ NODES_MAX: Final = 100_000
 
 def _unit(text: Scalar) -> str:
     if text not in UNITS:
-        raise wrong(f"{str(text)!r} is no unit of time", f"write one of {', '.join(UNITS)}")
+        raise wrong(f"{str(text)!r} is not a unit of time", f"write one of {', '.join(UNITS)}")
     return str(text)
 
 
@@ -176,7 +176,7 @@ class RawNodePart(FilePart):
 
     def flaws(self) -> Iterator[Flaw]:
         if self.short is None and sum(map(self.has, NODE_WAYS)) != 1 and not self.broken:
-            yield (), wrong(f"the node is told by one of {', '.join(NODE_WAYS)}", NODE_EXAMPLE)
+            yield (), wrong(f"the node is given by one of {', '.join(NODE_WAYS)}", NODE_EXAMPLE)
         if self.has("hash") and not self.has("nodes") and not self.broken:
             cure = "write nodes: 10, or a list of names"
             yield ("hash",), wrong("a hash needs nodes to choose from", cure, at_key=True)
@@ -209,7 +209,7 @@ class KeptPart(FilePart):
         cure = f"one of {', '.join(KINDS)}"
         kind = self.kind if self.short is None else self.short
         if kind is not None and kind not in KINDS:
-            yield (), wrong(f"{str(kind)!r} is no kind of attribute", f"write {cure}")
+            yield (), wrong(f"{str(kind)!r} is not a kind of attribute", f"write {cure}")
         if kind is None and not self.broken:
             yield (), mistake("lacking", what=self.WHAT, why="has no kind", cure=f"write kind: and {cure}")
 
@@ -254,7 +254,7 @@ class RawSourcePart(FilePart):
             yield ("files",), self.lacking(["files"])
         elif not self.broken & {"files", "format"} and self.format_of_files not in FORMATS:
             at = "format" if self.has("format") else "files"
-            message = f"the format is {self.format_of_files or 'not told'}"
+            message = f"the format is {self.format_of_files or 'not given'}"
             yield (at,), wrong(message, f"write format: and one of {', '.join(FORMATS)}")
         elif self.columns is not None and self.format_of_files not in ("csv", None):
             message = f"columns are named in {self.format_of_files} files themselves"

@@ -191,7 +191,7 @@ def check_statistics_target(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
     if path.exists() and not path.read_bytes().startswith(HEAD.encode().partition(b"\n")[0]):
-        raise ConfigError(f"{path} is no file of statistics, so it is not overwritten; name another file")
+        raise ConfigError(f"{path} is not a file of statistics, so it is not overwritten; name another file")
 
 
 def write_statistics(path: Path, text: str) -> None:

@@ -44,5 +44,5 @@ def read_description(path: Path) -> Description | Generation:
 
 def with_seed(generation: Generation, seed: int) -> Generation:
     if not 0 <= seed < 2**63:
-        raise ConfigError(f"{seed} is no seed; write a whole number from 0 on")
+        raise ConfigError(f"{seed} is not a seed; write a whole number from 0 on")
     return replace(generation, seed=seed)

@@ -27,7 +27,7 @@ def check_plotting() -> None:
     """Say in time that the library for pictures is not installed, not after hours of runs."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError(
-            "pictures need matplotlib: pip install 'headwater[experiments]'; --no-plots goes on without them"
+            "pictures need matplotlib: pip install 'headwater[experiments]'; --no-plots continues without them"
         )
 
 

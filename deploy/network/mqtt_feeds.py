@@ -84,7 +84,7 @@ def _note_flaws(sheet: Sheet, part: SourcePart, feed: MqttFeed, event_type: Even
         if kind not in ("int", "string", "any"):
             sheet.error(
                 part.at("time"),
-                f"{event_type.name}.{feed.time} is declared {kind}, which is no time",
+                f"{event_type.name}.{feed.time} is declared {kind}, which is not a time",
                 f"a time is an int of microseconds or an ISO 8601 string; or say its unit: "
                 f"time: {{from: {feed.time}, unit: s}}",
             )

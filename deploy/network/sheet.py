@@ -55,7 +55,7 @@ class Sheet:
         except UnicodeDecodeError as error:
             line = raw[: error.start].count(b"\n") + 1
             raise ConfigError(
-                f"{self.path}:{line}: byte 0x{raw[error.start]:02x} is no UTF-8; save the file as UTF-8"
+                f"{self.path}:{line}: byte 0x{raw[error.start]:02x} is not UTF-8; save the file as UTF-8"
             ) from None
 
     # What is wrong

@@ -69,7 +69,7 @@ def bandwidth_bps(text: str) -> int:
         raise ConfigError(f"{text!r} is not a bandwidth; write a number and a unit: kbit, Mbit, Gbit or MB (10Mbit)")
     bits = round(float(match[1]) * factor)
     if bits < 1:
-        raise ConfigError(f"{text!r} is no bandwidth at all; leave it out for a link without limit")
+        raise ConfigError(f"{text!r} is not a bandwidth at all; leave it out for a link without limit")
     return bits
 
 

@@ -34,7 +34,7 @@ def _folder(name: str, home: Path) -> Path:
     hint = f"runs in {home}: {there}" if there else f"{home} holds no run"
     if Path(name).is_dir():
         raise ConfigError(
-            f"{name} is no run: it has neither plan.json (headwater up) nor {RECORDING} (simulate --record)"
+            f"{name} is not a run: it has neither plan.json (headwater up) nor {RECORDING} (simulate --record)"
         )
     raise ConfigError(f"there is no run {name!r}; {hint}. Name one, or the folder of a recorded simulation")
 

@@ -101,7 +101,7 @@ OFTEN_ABSENT: Final = ("seed", "cpu_s")
 HOW: Final = (
     "Centralised: every event of a type that a rule or a subscription names goes by the shortest path to the node "
     "that would be elected leader, and composites go from there to the sinks; an event that crosses three links "
-    "counts three times, there and here. Overhead (watermarks, control) is shown apart and is no part of that "
+    "counts three times, there and here. Overhead (watermarks, control) is shown apart and is not part of that "
     "ratio; the ratio in bytes has it on both sides, and is beside a run of centr over the same events, where there "
     "is one. Rates are over the time from the first to the last event that was born. Latency runs from the latest "
     "event of a composite to its delivery: from its timestamp where sources are live or simulated, from when its batch "
@@ -232,7 +232,7 @@ def _comparison(tables: Tables) -> str:
     if not rows:
         return ""
     head = ("against", "delivered", "composites", "missing", "extra", "delivered again")
-    about = "Composites are told apart by their identity and their sink."
+    about = "Composites are distinguished by their identity and their sink."
     return section("Did they deliver the same?", about, table(head, rows))
 
 
@@ -300,7 +300,7 @@ def _happenings(tables: Tables, run: str, of: str) -> str:
         (row["node"], tag("td", {"class_": "words"}, escape(row["what"])) + tag("td", {}, count(row["count"])))
         for row in happenings[: charts.ROWS_MAX]
     ]
-    return section(f"What else nodes told{of}", "", table((), rows))
+    return section(f"What else nodes reported{of}", "", table((), rows))
 
 
 def _notes(tables: Tables) -> str:

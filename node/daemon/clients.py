@@ -195,7 +195,7 @@ class Clients:
         count, size = self._daemon.hub.queued(peer)
         if count <= ANSWERS_MAX or size <= ANSWERS_BYTES_MAX:
             return False
-        log.warning("the program %s does not take what it is told (%d bytes wait) and is dropped", peer, size)
+        log.warning("the program %s does not read its answers (%d bytes wait) and is disconnected", peer, size)
         self._daemon.watching.reported({"dropped_clients": 1})
         self._daemon.hub.remove_peer(peer)
         self.left(peer)
@@ -423,7 +423,7 @@ class Clients:
         if len(state.waiting) > WAITING_MAX:
             dropped = state.count - WAITING_MAX
             self._daemon.watching.reported({"dropped_deliveries": dropped - state.confirmed})
-            log.warning("a program has not come for %d deliveries of sink %d; they are dropped", WAITING_MAX, sink)
+            log.warning("%d deliveries of sink %d wait for an absent program; the older are dropped", WAITING_MAX, sink)
             self._daemon.drop_deliveries(sink, dropped)
 
 

@@ -339,7 +339,7 @@ class NodeDaemon:
         if durability not in ("none", "async", "sync") or durability == self.journal.durability:
             return
         write_file(self.settings.data / "durability", durability + "\n")
-        log.info("the journal is kept as the network file says: %s", durability)
+        log.info("the durability of the journal is now %s, as in the network file", durability)
         self.journal.set_durability(durability)  # type: ignore[arg-type]
         self.save_snapshot()
 
@@ -455,7 +455,7 @@ class NodeDaemon:
         self._look_at_gate()
 
     def _disk_has_room(self) -> None:
-        log.warning("the journal can be written again; sources go on")
+        log.warning("the journal can be written again; sources continue")
         self._look_at_gate()
 
     def why_closed(self) -> str | None:

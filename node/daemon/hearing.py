@@ -188,8 +188,8 @@ class Hearing:
         del self._gaps[gap.source.number]
         if gap.drained_s is None and gap.is_too_long(now_s):
             log.warning(
-                "%s is taken to be up to date, although what was held for it did not end in %.0f s; what still comes "
-                "of it may be late", named(gap.source), DRAIN_S,
+                "%s now counts as up to date, although held events were still arriving after %.0f s; those that still "
+                "arrive may be late", named(gap.source), DRAIN_S,
             )  # fmt: skip
         elif now_s - gap.since_s > 1.0:
             log.info("%s is heard again after %.1f s (%s)", named(gap.source), now_s - gap.since_s, gap.why)
@@ -308,7 +308,7 @@ class Hearing:
             gap.drained_s = now_s
         elif heard_s >= RETURN_S:
             log.warning(
-                "%s: programs that were there before are not back after %.0f s; what they still hold may be late",
+                "%s: programs that were connected before are not back after %.0f s; what they still hold may be late",
                 named(gap.source),
                 RETURN_S,
             )

@@ -66,8 +66,8 @@ def recovered(settings: DaemonSettings, node_settings: NodeSettings | None) -> t
         count += 1
     if journal.was_cut:
         log.error(
-            "at least %d records of the journal are lost, on which others rely: this node begins a new life and asks "
-            "to have everything rebuilt",
+            "at least %d records of the journal, on which others rely, are lost: this node begins a new life and asks "
+            "for all trees to be rebuilt",
             journal.lost_records,
         )
         machine = machine.reborn(_new_life(settings))
@@ -90,7 +90,7 @@ def _machine(settings: DaemonSettings, journal: Journal, node_settings: NodeSett
     except OldState as error:
         raise ConfigError(
             f"the snapshot in {journal.folder} cannot be used: {error}. To go on, move {journal.folder} away and start "
-            f"the node again: it begins a new life and its trees are built anew. What only this node held is lost; to "
+            f"the node again: it begins a new life and its trees are rebuilt. What only this node held is lost; to "
             f"keep it, start the version that saved it, end its sources and wait until everything is delivered"
         ) from error
     except StateError as error:

@@ -121,12 +121,12 @@ class Replays:
         if replay is not None and replay.trace != trace:
             raise HeadwaterError(
                 f"{machine.name} has begun with another trace (checksum {replay.trace}, up to {replay.last_seq}), and "
-                "events of two traces cannot be told apart; bring the network up anew, or replay that one"
+                "events of two traces cannot be distinguished; start the network over, or replay that one"
             )
         self._trace = trace
         last_seq = 0 if replay is None else replay.last_seq
         ended = not machine.replay_sources()
-        log.info("a replay of the trace %s goes on after %d", trace, last_seq)
+        log.info("the replay of the trace %s continues after number %d", trace, last_seq)
         self._daemon.when_durable(lambda: answer(["replay-at", last_seq, ended, None]))
 
     def _end(self, number: int, answer: Answer) -> None:

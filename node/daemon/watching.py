@@ -113,9 +113,7 @@ class Watching:
     def said_malformed(self, source: int, why: str) -> None:
         """Something came of a source that is no event: logged now and then."""
         name = self.source(source).type
-        self._seldom.say(
-            f"malformed {source}", f"source {source} ({name}): {why[:300]}; it is no event, and in dead-letters.jsonl"
-        )
+        self._seldom.say(f"malformed {source}", f"source {source} ({name}): {why[:300]}; it is in dead-letters.jsonl")
 
     def _source_config(self, number: int) -> SourceConfig | None:
         config = self._daemon.machine.config

@@ -99,7 +99,7 @@ class FileSinkAdapter:
             whole = tail.rfind(b"\n") + 1
             if whole < len(tail) and (whole or start == 0):
                 file.truncate(start + whole)
-                log.warning("sink %d: cut %d bytes of half a line off %s", self._number, len(tail) - whole, self._path)
+                log.warning("sink %d: cut %d bytes of a torn line off %s", self._number, len(tail) - whole, self._path)
             # A node that has forgotten something may have confirmed more than it knows.
             return _unconfirmed(tail[:whole], self._number, 0 if self._edge.reborn else confirmed)
 

@@ -162,7 +162,7 @@ def reader_of(feed: MqttFeed, event_type: EventType, edge: Edge, number: int) ->
         for name in names:
             if name not in logged and len(logged) < FIELDS_LOGGED_MAX:
                 logged.add(name)
-                log.info("source %d: %s does not ask for %.60r, and leaves it out", number, event_type.name, name)
+                log.info("source %d: %s does not use the field %.60r; it is left out", number, event_type.name, name)
 
     reader.ignored = ignored
     reader.passed_over = lambda: edge.count("mqtt_messages_passed_over")

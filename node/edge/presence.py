@@ -25,14 +25,14 @@ class Presence:
 
     def came(self) -> None:
         if not self.is_there and self._is_reported:
-            log.warning("%s: %s is there again after %.1f s", self.who, self.end, time.monotonic() - self._since_s)
+            log.warning("%s: %s is reachable again after %.1f s", self.who, self.end, time.monotonic() - self._since_s)
         self.is_there = True
 
     def went(self, why: str) -> None:
         if self.is_there or not self._is_reported:
             self._is_reported = True
             self._since_s = time.monotonic()
-            log.warning("%s: %s is away: %s; it is tried again until it is back", self.who, self.end, why)
+            log.warning("%s: %s is unreachable: %s; trying again until it is back", self.who, self.end, why)
         self.is_there = False
         self.why = why
 

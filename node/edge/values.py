@@ -96,7 +96,7 @@ def _exact(attribute: str, value: Any, kind: str) -> Fraction:
         return Fraction(value)
     text = repr(value) if value.__class__ is float else value.strip() if value.__class__ is str else ""
     if len(text) > NUMBER_CHARACTERS_MAX or not NUMBER.fullmatch(text):
-        raise Refusal(f"{attribute} is declared {kind}, but {shown(value)} is no number")
+        raise Refusal(f"{attribute} is declared {kind}, but {shown(value)} is not a number")
     return Fraction(Decimal(text))
 
 

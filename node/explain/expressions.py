@@ -96,7 +96,7 @@ def evaluate(expression: Expression, scope: Scope) -> Any:
         case Items(items):
             return tuple(evaluate(item, scope) for item in items)
         case Same():
-            raise AssertionError("SAME concerns a whole match and is no expression of its own")
+            raise AssertionError("SAME concerns a whole match and is not an expression of its own")
         case _:
             assert_never(expression)
 

@@ -72,11 +72,11 @@ class StepReport:
             "step": self.text,
             "type": self.type,
             "events": self.events,
-            "open_matches_before": self.before,
+            "partial_matches_before": self.before,
             "looked_at": self.looked_at,
             "tried": self.tried,
             "turned_away": dict(self.turned_away),
-            "open_matches_after": self.kept,
+            "partial_matches_after": self.kept,
             "undecided": self.undecided,
             "partial": self.partial,
         }

@@ -191,7 +191,7 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str | None]:
     line, *headers = head[:-4].split(b"\r\n")
     words = line.split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1.") or not words[1].startswith(b"/") or not line.isascii():
-        raise _Refused(400, "this is no HTTP/1.1 request; ask for example: GET /health HTTP/1.1")
+        raise _Refused(400, "this is not an HTTP/1.1 request; ask for example: GET /health HTTP/1.1")
     for header in headers:
         name, colon, value = header.partition(b":")
         if not colon or not name or name != name.strip():

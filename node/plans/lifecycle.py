@@ -70,7 +70,7 @@ STATES: Final[dict[State, str]] = {
     State.ADVERTISED: "The parent knows what is available here and below; at the root the rules are being arranged.",
     State.RUNNING: "Sources feed the tree, and its matches reach the sinks.",
     State.ENDING: "The next plan begins at a known time; the tree still finds what ends before it.",
-    State.BROKEN: "A link of the tree was lost before its tasks existed; the coordinator builds it anew.",
+    State.BROKEN: "A link of the tree was lost before its tasks existed; the coordinator rebuilds it.",
     State.LOST: "A neighbour lost its memory, so the tasks were freed. How far they had delivered is kept until the "
     "coordinator has decided what takes their place.",
     State.GONE: "Everything is freed. Messages that were still on their way are counted as forgotten. Of several "
@@ -89,8 +89,8 @@ INPUTS: Final[dict[Input, str]] = {
     Input.END: "A later plan says where it begins.",
     Input.DRAIN: "At the root: everything that the tree must find has reached the sinks (TreeDrained, TreeOver).",
     Input.OVER: "The parent says that the tree is over (TreeOver).",
-    Input.CUT: "A link that the tree uses here is lost; the coordinator is told (TreeBroken). Tasks that exist go on "
-    "serving what still reaches them until the tree is replaced.",
+    Input.CUT: "A link that the tree uses here is lost; the coordinator is told (TreeBroken). Existing tasks still "
+    "serve what reaches them until the tree is replaced.",
     Input.RESET: "A neighbour that the tasks exchange streams with has lost its memory.",
     Input.FORGET: "The coordinator orders ForgetTree.",
 }

@@ -340,7 +340,7 @@ class JoinTask(Feed):
         if self._incoming:
             waits.append(f"{len(self._incoming)} rows were never taken")
         if self.engine.stored() and (self.ordered or self.horizon_us is not None):  # others keep everything
-            waits.append(f"its engine still holds {self.engine.stored()} rows and open matches")
+            waits.append(f"its engine still holds {self.engine.stored()} rows and partial matches")
         if self.horizon_us is not None and (self._sent or self._blocked):
             waits.append(f"{len(self._sent)} sent and {len(self._blocked)} blocked events are still remembered")
         for slot in () if self.push_pull is None else self.push_pull.slots:

@@ -35,4 +35,4 @@ def any_file(path: str) -> str:
     for folder in nodes_in(path):
         for file in sorted(folder.glob("*.parquet")):
             return str(file)
-    raise ConfigError(f"the trace {path} has no events; prepare it anew with headwater traces")
+    raise ConfigError(f"the trace {path} has no events; prepare it again with headwater traces")

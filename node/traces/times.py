@@ -92,7 +92,7 @@ def _iso(cell: Any, name: str) -> int:
             raise ValueError
         return iso_us(cell)
     except (ValueError, OverflowError):
-        raise BadTime(f"{name} {_shown(cell)} is no ISO 8601 time") from None
+        raise BadTime(f"{name} {_shown(cell)} is not an ISO 8601 time") from None
 
 
 def _number(cell: Any, unit: str, digits: int, name: str) -> int:
@@ -127,7 +127,7 @@ def _of_text(text: str, digits: int, cell: Any, unit: str, name: str) -> int:
 
 
 def _not_of_unit(cell: Any, unit: str, name: str) -> BadTime:
-    return BadTime(f"{name} {_shown(cell)} is no number of {UNIT_NAMES[unit]}")
+    return BadTime(f"{name} {_shown(cell)} is not a number of {UNIT_NAMES[unit]}")
 
 
 def _bounded(ts: int, cell: Any, name: str) -> int:

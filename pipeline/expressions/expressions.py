@@ -85,7 +85,7 @@ def cell(expression: Expression, lookup: Lookup, *, exact: bool = True) -> Cell:
                 f"the lookup REMOTE.{table}[..] asks a table outside the trace, which Spark cannot do; leave it out"
             )
         case Items() | Same():
-            raise AssertionError(f"{expression!r} is no value of its own")
+            raise AssertionError(f"{expression!r} is not a value of its own")
 
 
 def _binary(expression: Binary, lookup: Lookup, exact: bool) -> Cell:

@@ -119,7 +119,7 @@ class Prepared:
             raise ConfigError(
                 f"{self.folder} does not hold what its manifest says: {totals['events']:,} events with the checksum "
                 f"{shown_sum(totals['sum'])} instead of {self.manifest.events:,} with "
-                f"{self.manifest.checksum}; prepare it anew"
+                f"{self.manifest.checksum}; prepare it again"
             )
 
 
@@ -129,11 +129,11 @@ def open_prepared(folder: Path) -> Prepared:
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder} with a prepared trace; make one with headwater traces")
     if not file.is_file():
-        raise ConfigError(f"{folder} has no {MANIFEST}, so it is no prepared trace; make one with headwater traces")
+        raise ConfigError(f"{folder} has no {MANIFEST}, so it is not a prepared trace; make one with headwater traces")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if content.get("format") != FORMAT:
-            raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it anew")
+            raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it again")
         prepared = Prepared(folder, Manifest.from_json(content))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} is damaged ({error}); prepare the trace anew") from None
@@ -141,7 +141,7 @@ def open_prepared(folder: Path) -> Prepared:
     gone = [node for node in prepared.manifest.nodes if node not in there]
     if gone:
         named = ", ".join(gone[:5]) + (", .." if len(gone) > 5 else "")
-        raise ConfigError(f"{folder} lacks the events of {named}, which its manifest speaks of; prepare it anew")
+        raise ConfigError(f"{folder} lacks the events of {named}, which its manifest speaks of; prepare it again")
     return prepared
 
 

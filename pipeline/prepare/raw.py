@@ -69,7 +69,7 @@ def is_empty(path: Path) -> bool:
         with gzip.open(path) as stream:
             return not stream.read(1)
     except (OSError, EOFError) as error:
-        raise ConfigError(f"{path} is no gzip file, or only a part of one: {error}") from None
+        raise ConfigError(f"{path} is not a gzip file, or only a part of one: {error}") from None
 
 
 def read_raw(spark: SparkSession, files: Files, raw_files: RawFiles) -> DataFrame:
@@ -188,4 +188,4 @@ def _zeek_columns(path: Path) -> list[str]:
         for _, line in zip(range(ZEEK_HEADER_LINES_MAX), stream, strict=False):
             if line.startswith(b"#fields"):
                 return line.decode(errors="replace").rstrip("\r\n").split("\t")[1:]
-    raise ConfigError(f"{path} has no line #fields, so it is no log of Zeek's; write another format")
+    raise ConfigError(f"{path} has no line #fields, so it is not a log of Zeek's; write another format")

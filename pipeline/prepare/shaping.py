@@ -133,7 +133,7 @@ def checked(rows: DataFrame, text: str, subject: str, where: str, having: str) -
         expression = F.expr(text)
         rows.where(expression.isNotNull())  # where nothing is allowed that needs several rows, or gives several
     except ParseException as error:
-        raise ConfigError(f"{where}: {subject} is no expression of Spark SQL: {text!r}; {_first(error)}") from None
+        raise ConfigError(f"{where}: {subject} is not an expression of Spark SQL: {text!r}; {_first(error)}") from None
     except AnalysisException as error:
         columns = ", ".join(name for name in rows.columns if not name.startswith("_"))
         raise ConfigError(
@@ -175,7 +175,7 @@ def _value(rows: DataFrame, cell: Column, name: str, kind: str) -> _ShapedValue:
             converted = F.coalesce(_digits(cell, 18), converted)
     else:
         converted = cell.cast(SPARK_KINDS[kind])
-    text = F.concat(F.lit(f"{name} is no {kind}: "), cell.cast("string"))
+    text = F.concat(F.lit(f"{name} is not of kind {kind}: "), cell.cast("string"))
     return _ShapedValue(converted, lambda value: [(value.isNull() & _is_there(cell, was), text)])
 
 
@@ -215,7 +215,7 @@ def _time(rows: DataFrame, time: Time, number: int) -> _ShapedValue:
                 if was == "string":
                     whole = _digits(cell, 18 - len(str(UNITS[unit]))) * F.lit(UNITS[unit]).cast("bigint")
                     ts = F.coalesce(whole, ts)
-            mistake = f"is no number of {unit}"
+            mistake = f"is not a number of {unit}"
         case TextTime(pattern=pattern, zone=zone):
             if was.startswith("timestamp"):
                 moment = cell
@@ -226,7 +226,7 @@ def _time(rows: DataFrame, time: Time, number: int) -> _ShapedValue:
             if zone != "UTC":
                 moment = F.to_utc_timestamp(moment, zone)
             ts = F.unix_micros(moment.cast("timestamp"))
-            mistake = "is no date and time" + ("" if pattern is None else f" like {pattern}")
+            mistake = "is not a date and time" + ("" if pattern is None else f" like {pattern}")
         case ClockTime():
             parts = [F.regexp_extract(cell, _CLOCK, group) for group in (1, 2, 3)]
             seconds = parts[0].cast("bigint") * 3600 + parts[1].cast("bigint") * 60

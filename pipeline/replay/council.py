@@ -135,7 +135,7 @@ class Council:
                 or not hmac.compare_digest(token, self._token)
                 or hello.get("seat") not in range(self._seats)
             ):
-                log.warning("a process without the token of this replay has connected and is turned away")
+                log.warning("a process without the token of this replay connected and was refused")
                 return
             seat = int(hello["seat"])
             self._writers[seat] = writer  # in place of an earlier life of the task

@@ -125,7 +125,7 @@ def _metrics(shape: Shape, number: int, events: int, duration_us: int) -> Iterat
                 ]
         gauges = [
             _value("headwater_held_rows", {"purpose": purpose}, (step * 37 + number) % 1000)
-            for purpose in ("open_matches", "tasks", "events")
+            for purpose in ("partial_matches", "tasks", "events")
         ]
         yield {
             "v": VERSION, "run": shape.run, "network": shape.network, "strategy": shape.strategy, "node": node,

@@ -144,7 +144,7 @@ class Counting:
             if not roles <= set(self.constraints.positive):
                 self.statistics.notes.append(
                     f"nothing is known of what is asked of {names(roles, self.constraints.number)} together: "
-                    "one of them is no part of a match"
+                    "one of them is not part of a match"
                 )
         return [roles for roles in triples if roles <= set(self.constraints.positive)]
 

@@ -183,7 +183,7 @@ def _delivered(
     rule_names = {rule.name for rule in task.rules}
     report.bad_lines = delivered.bad_lines
     if delivered.bad_lines:
-        report.notes.append(f"{delivered.bad_lines:,} delivered lines are no composite events, such as")
+        report.notes.append(f"{delivered.bad_lines:,} delivered lines are not composite events, such as")
         report.notes += [f"  {example}" for example in delivered.bad_examples]
     if delivered.events:
         report.notes.append(f"{delivered.events:,} deliveries of primitive events were not compared")

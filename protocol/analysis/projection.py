@@ -65,7 +65,7 @@ def joinable_components(rule: Rule, roles: Collection[str]) -> Groups:
     check_divisible(rule)
     wanted = set(roles)
     ordered = [leaf.role for leaf in leaves(rule.pattern.root) if leaf.role in wanted]
-    assert len(ordered) == len(wanted), f"{sorted(wanted - set(ordered))} are no roles of rule {rule.name!r}"
+    assert len(ordered) == len(wanted), f"{sorted(wanted - set(ordered))} are not roles of rule {rule.name!r}"
     if isinstance(rule.pattern.root, Chain):
         joined = _ChainView(rule.pattern, rule.pattern.root).components(wanted)
     else:

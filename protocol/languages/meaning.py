@@ -229,7 +229,7 @@ class Meaning:
         try:
             re.compile(form if isinstance(form, str) else "")
         except (re.error, RecursionError, OverflowError) as mistake:
-            self.problems.add(at, "this is no regular expression", str(mistake))
+            self.problems.add(at, "this is not a regular expression", str(mistake))
 
     def _remote(self, node: s.RemoteLookup) -> TypedExpression:
         arguments = tuple(self.value(argument).expression for argument in node.arguments)

@@ -295,13 +295,13 @@ def decode(source: Source) -> Text | Diagnostic:
         except UnicodeDecodeError as mistake:
             shown = Text(raw.decode("utf-8", "replace"), source.name)
             at = len(raw[: mistake.start].decode("utf-8"))
-            return shown.diagnostic(at, f"byte 0x{raw[mistake.start]:02x} is no UTF-8", "save the file as UTF-8")
+            return shown.diagnostic(at, f"byte 0x{raw[mistake.start]:02x} is not UTF-8", "save the file as UTF-8")
     else:
         text = raw
         bad = re.search(r"[\ud800-\udfff]", text)
         if bad:
             shown = Text(re.sub(r"[\ud800-\udfff]", "\ufffd", text), source.name)
-            return shown.diagnostic(bad.start(), "half a character (a lone surrogate) is no UTF-8", "")
+            return shown.diagnostic(bad.start(), "half a character (a lone surrogate) is not UTF-8", "")
     # A byte order mark takes no column.
     return Text(text.removeprefix("\ufeff"), source.name)
 

@@ -27,7 +27,7 @@ def _check_shape(address: str) -> None:
     if scheme in ("ipc", "inproc") and rest:
         return
     if scheme != "tcp" or not between or not colon or not host or not (port.isdecimal() and int(port) < 65_536):
-        raise ConfigError(f"{address!r} is no address; write tcp://HOST:PORT")
+        raise ConfigError(f"{address!r} is not an address; write tcp://HOST:PORT")
 
 
 def check_listening(address: str, *, has_keys: bool) -> None:

@@ -106,7 +106,7 @@ def decode(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Frame:
     """The frame these bytes are; a FrameError whose key says why they are none."""
     size = len(data)
     if size < HEADER.size:
-        raise FrameError("short", f"{size} bytes are no frame")
+        raise FrameError("short", f"{size} bytes are not a frame")
     if size > bytes_max:
         raise FrameError("long", f"a frame of {size} bytes; {bytes_max} are allowed")
     magic, version, number, step, session, first, confirmed, received, credit, count = HEADER.unpack_from(data)
@@ -145,7 +145,7 @@ def _payloads(data: bytes, count: int) -> list[bytes]:
             max_ext_len=0,
         )
     except Exception:  # msgpack has many ways to say no, and every one of them means the same
-        raise FrameError("shape", "the body is no msgpack array of payloads") from None
+        raise FrameError("shape", "the body is not a msgpack array of payloads") from None
     if type(payloads) is not list or len(payloads) != count:
         raise FrameError("shape", "the body does not hold as many payloads as the header says")
     for payload in payloads:
@@ -163,7 +163,7 @@ def _body(kind: Kind, step: int, data: bytes) -> Any:
         try:
             values = msgpack.unpackb(data[HEADER.size :])
         except Exception:
-            raise FrameError("shape", f"the body of {kind.name} is no msgpack") from None
+            raise FrameError("shape", f"the body of {kind.name} is not msgpack") from None
         return _hello(step, values) if kind is Kind.HELLO else _refusal(values)
     if len(data) != HEADER.size:
         raise FrameError("shape", f"{kind.name} has no body")

@@ -487,7 +487,7 @@ class Hub:
                 case Down(reason):
                     handler.link_down(name, reason)
                 case Reset(life, _, reason):
-                    log.warning("%s: the link to %s begins anew: %s", self.name, name, reason)
+                    log.warning("%s: the link to %s is reset: %s", self.name, name, reason)
                     self._tell_reset(link, life)
                 case Refused(key, text):
                     self._tell_refused(link, key, text)

@@ -90,7 +90,7 @@ def _key_in(file: Path, text: bytes) -> bytes:
     try:
         return raw_key(text) if len(text) == 40 else raw_key(b"")
     except ConfigError:
-        raise ConfigError(f"{file}: this is no key; keys are made with `headwater keys`") from None
+        raise ConfigError(f"{file}: this is not a key; keys are made with `headwater keys`") from None
 
 
 class Keys:

@@ -312,7 +312,7 @@ class _Reader:
 
     def _shape(self, shape: Any) -> tuple[StateKind, tuple[str, ...]]:
         if not isinstance(shape, list) or not shape or not all(type(name) is str for name in shape):
-            raise StateError("the saved state is damaged: a shape is no list of names")
+            raise StateError("the saved state is damaged: a shape is not a list of names")
         name, *names = shape
         kind = self._kinds.get(name)
         if kind is None:
@@ -338,7 +338,7 @@ class _Reader:
             return self._values[number] if number >= 0 else self._objects[-1 - number]
         if type(number) is bytes:
             return int.from_bytes(number, "little", signed=True)
-        raise StateError("the saved state is damaged: a reference is no number")
+        raise StateError("the saved state is damaged: a reference is not a number")
 
     def _check_keys(self, kind: StateKind, entry: list[Any]) -> None:
         for part in entry[kind.keys] if kind.keys is not None else ():

@@ -363,7 +363,7 @@ def _run(plain: Any, reader: RowReader) -> Run:
 
 def _streams(streams: Any, blocker: Any) -> tuple[tuple[int, ...], bool]:
     if type(streams) is not list or set(map(type, streams)) != _INTEGERS or type(blocker) is not bool:
-        raise CodecError("events for streams that are no numbers")
+        raise CodecError("events for streams that are not numbers")
     return tuple(streams), blocker
 
 
@@ -412,7 +412,7 @@ def _watermark(watermark: Watermark) -> list[Any]:
 
 def _read_watermark(plain: Any) -> Watermark:
     if type(plain) is not list:
-        raise CodecError("a watermark that is no list")
+        raise CodecError("a watermark that is not a list")
     number, ts, *more = plain
     watermark = Watermark(_integer(number), _time(ts), *more)
     if more:

@@ -117,7 +117,7 @@ class RowReader:
         """The identities and the rows that one piece of bytes holds: at least one. If the bytes are given, too, they
         are kept instead of rows where that is worth while."""
         if type(plain) is not list or not plain:
-            raise CodecError("an event that is no list")
+            raise CodecError("an event that is not a list")
         kind = plain[0]
         if type(kind) is int:
             row = self._row(plain)
@@ -143,13 +143,13 @@ class RowReader:
             raise CodecError(f"{event_type.name}: the time, node or number of an event is malformed")
         kinds = kinds_of(event_type)
         if len(values) != len(kinds):
-            raise CodecError(f"an event that is no {event_type!r}")
+            raise CodecError(f"an event that is not a {event_type!r}")
         for position, kind in enumerate(kinds):
             value = values[position]
             if type(value) is list:
                 values[position] = value = read_value(value)
             if type(value) not in kind:
-                raise CodecError(f"an event that is no {event_type!r}")
+                raise CodecError(f"an event that is not a {event_type!r}")
         return (ts, node, seq, event_type, *values)
 
     def _columns(self, number: Any, plain: list[Any], data: bytes | None) -> tuple[Sequence[Any], Sequence[Row]]:
@@ -157,14 +157,14 @@ class RowReader:
         event_type = self._type(number)
         kinds = kinds_of(event_type)
         if type(times) is not list or not times or len(values) != len(kinds):
-            raise CodecError(f"events that are no {event_type!r}")
+            raise CodecError(f"events that are not {event_type!r}")
         count = len(times)
         columns = [(times, _INTEGERS), (seqs, _INTEGERS), *zip(values, kinds, strict=True)]
         if type(node) is not str:
             columns.append((node, _STRINGS))
         for column, kind in columns:
             if type(column) is not list or len(column) != count or not kind.issuperset(map(type, column)):
-                raise CodecError(f"events that are no {event_type!r}")
+                raise CodecError(f"events that are not {event_type!r}")
         if data is not None and count >= LAZY_LEAST:
             lazy = Columns(event_type, number, data, plain)
             _check_bounds(event_type, lazy.least_us, lazy.greatest_us, lazy.first, lazy.last)
@@ -211,7 +211,7 @@ def _check_composite(composite: Composite) -> None:
         if type(value) is tuple:
             waiting += value
         elif type(value) not in _VALUES:
-            raise CodecError(f"{composite.type}: {type(value).__name__} is no value of an attribute")
+            raise CodecError(f"{composite.type}: {type(value).__name__} is not a value of an attribute")
     for _, row in composite.parts():
         if isinstance(row[3], Composite):
             _check_composite(row[3])
@@ -234,5 +234,5 @@ def read_value(plain: Any) -> Any:
             raise CodecError("a malformed integer")
         return int(digits)
     if type(plain) not in _VALUES:
-        raise CodecError(f"{type(plain).__name__} is no value of an attribute")
+        raise CodecError(f"{type(plain).__name__} is not a value of an attribute")
     return plain

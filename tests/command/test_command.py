@@ -329,6 +329,11 @@ def test_bad_function_files_are_said_in_a_sentence(desk: Desk, content: str, sen
     ("arguments", "sentence"),
     [
         (["run", "none.tesla", "--events", "events.csv"], "there is no rule file none.tesla"),
+        *(
+            ([*command, "none.yaml"], "there is no rule file none.yaml; rules (.tesla or .sase) are expected here")
+            for command in (["run", "-e", "events.csv"], ["explain", "-e", "events.csv"], ["deploy"])
+        ),
+        (["run", "none.yml", "-e", "events.csv"], "headwater simulate and headwater up run a network"),
         (["run", ".", "--events", "events.csv"], "is a folder; name rule files"),
         (["run", "events.csv", "--events", "events.csv"], "rule files end in .tesla or .sase"),
         (["run", "fire.tesla", "--events", "none.csv"], "there is no file none.csv"),
@@ -340,7 +345,7 @@ def test_bad_function_files_are_said_in_a_sentence(desk: Desk, content: str, sen
             ([each, "fire.tesla", "-e", "a.csv", "-e", "b.csv"], "one trace, not 2")
             for each in ("run", "check", "explain")
         ),
-        (["run"], "headwater run --help tells more"),
+        (["run"], "headwater run --help shows how to use it"),
         (["run", "events.csv", "--events", "fire.tesla"], "fire.tesla is a file of rules, not of events"),
         (["run", "fire.tesla", "--events", "events.csv", "--out", "events.csv"], "events.csv would be overwritten"),
         (["run", "fire.tesla", "--events", "events.csv", "--out", "./fire.tesla"], "fire.tesla would be overwritten"),
@@ -357,6 +362,14 @@ def test_wrong_input_is_one_sentence_and_exit_code_two(desk: Desk, arguments: li
     assert (done.code, done.out) == (2, "")
     assert sentence in done.err
     assert len(done.err.splitlines()) == 1
+
+
+def test_a_network_given_instead_of_rules_is_named_with_the_commands_that_run_it(desk: Desk) -> None:
+    desk.file("network.yaml", "nodes: {}")
+    done = desk.run("run", "network.yaml", "--events", "events.csv")
+    assert (done.code, done.out) == (2, "")
+    assert "network.yaml is not a rule file" in done.err
+    assert "headwater simulate and headwater up run a network" in done.err
 
 
 def test_mistakes_in_rules_show_the_place(desk: Desk) -> None:
@@ -469,7 +482,7 @@ def test_version_and_help(desk: Desk) -> None:
     assert (done.code, done.out.split()[0]) == (0, "headwater")
     done = desk.run("--help")
     assert done.code == 0
-    assert "why did my pattern not fire?" in done.out
+    assert "Show why a pattern did not match" in done.out
     for command in ("run", "check", "explain"):
         assert command in done.out
         assert "--events" in desk.run(command, "--help").out
@@ -604,7 +617,7 @@ def test_a_full_disk_is_a_run_that_failed(desk: Desk) -> None:
             check=False,
         )  # fmt: skip
     assert process.returncode == 1
-    assert b"headwater: the run cannot go on: No space left on device" in process.stderr
+    assert b"headwater: the run cannot continue: No space left on device" in process.stderr
     assert b"Traceback" not in process.stderr
 
 

@@ -256,7 +256,7 @@ def test_the_network_file_of_the_documentation_can_be_read(folder: Path) -> None
         ),
         ("duration: 10 min", "duration: 10", ["17: duration: '10' is not a duration"]),
         ("duration: 10 min", "duration: 0s", ["17: a duration of nothing"]),
-        ("seed: 7", "seed: x", ["18: 'x' is no seed"]),
+        ("seed: 7", "seed: x", ["18: 'x' is not a seed"]),
         ("seed: 7", "seed: 7\nseed: 8", ["19: 'seed' stands twice"]),
         # events
         ("{area: string}", "{area: strng}", ["2: unknown kind 'strng' [write int"]),
@@ -499,7 +499,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_a_sentence(folder: Path) -> 
     with pytest.raises(ConfigError, match="is a folder"):
         read_network(folder)
     (folder / "latin.yaml").write_bytes(b"nodes: [a]\n# gr\xfcn\n")
-    with pytest.raises(ConfigError, match=r"latin.yaml:2: byte 0xfc is no UTF-8"):
+    with pytest.raises(ConfigError, match=r"latin.yaml:2: byte 0xfc is not UTF-8"):
         read_network(folder / "latin.yaml")
 
 

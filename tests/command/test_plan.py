@@ -213,8 +213,8 @@ def test_a_rule_over_composites_says_what_to_write(tmp_path: Path) -> None:
     [
         ("statistics: {rates: {Smoke: -1/s}}", "cannot be negative"),
         ("statistics: {rates: {Smoke: often}}", "the rate of Smoke"),
-        ("statistics: {selectivities: {Fire: {s: 2}}}", "'2' is no selectivity"),
-        ("statistics: {selectivities: {Fire: {s: 0}}}", "'0' is no selectivity"),
+        ("statistics: {selectivities: {Fire: {s: 2}}}", "'2' is not a selectivity"),
+        ("statistics: {selectivities: {Fire: {s: 0}}}", "'0' is not a selectivity"),
         ("statistics: {speed: 3}", "statistics has no key 'speed'"),
     ],
 )

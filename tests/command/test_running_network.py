@@ -209,7 +209,7 @@ def test_mistakes_in_rules_are_shown_as_check_shows_them_and_nothing_is_deployed
     )
     assert "no-such.tesla" in desk.refused("deploy", "no-such.tesla")
     (desk.folder / "latin.tesla").write_bytes(b"define \xe9")
-    assert "latin.tesla:1:8: byte 0xe9 is no UTF-8" in desk.refused("deploy", "latin.tesla")
+    assert "latin.tesla:1:8: byte 0xe9 is not UTF-8" in desk.refused("deploy", "latin.tesla")
     assert list(live_rules(desk)) == ["Fire"]
 
 
@@ -291,7 +291,7 @@ def test_a_network_delivers_elsewhere_until_it_is_told_to_end(desk: Desk) -> Non
     (number,) = [each["number"] for each in desk.lines("subscriptions", "--json") if each["number"]]
     assert said.out.startswith(f"subscription {number}: what ends from 20")
     assert said.out.endswith(" on goes from p2 to file:hot.jsonl\n")
-    assert said.err == f"headwater unsubscribe {number} ends it\n"
+    assert said.err == f"headwater unsubscribe {number} removes it\n"
     until(lambda: file.exists() and file.read_bytes().count(b"\n") >= 3, "the file has three lines")
     _, _, row = desk("subscriptions").splitlines()
     assert row.split()[:4] == [str(number), "p2", "Temp(value", ">"]
@@ -340,7 +340,7 @@ def test_a_network_that_cannot_be_reached_is_said_in_a_sentence(desk: Desk, tmp_
         "this its --http address?\n"
     )
     node = desk.run.plan().nodes()[0]
-    assert "is no coordinator of Headwater" in away.refused("rules", "--coordinator", str(node.http))
+    assert "is not a coordinator of Headwater" in away.refused("rules", "--coordinator", str(node.http))
     assert "is where nodes reach it" in away.refused("rules", "--coordinator", "tcp://127.0.0.1:7000")
     empty = away.write("empty", "")
     assert "empty holds no token" in away.refused("undeploy", "X", "--coordinator", "h:1", "--token-file", empty)

@@ -141,7 +141,7 @@ def test_the_coordinator_and_a_node_lose_their_memory_together(victim: str, stra
         shutil.rmtree(cluster.data(victim) / "journal")
         cluster.restart(COORDINATOR, victim)
         wait_until_back(cluster)
-        assert f"{victim} remember nothing and start anew" in cluster.said(COORDINATOR)
+        assert f"{victim} remember nothing and start a new life" in cluster.said(COORDINATOR)
         ended = change(cluster, "DELETE", "/rules/Pair")["holds_from_us"]
         finish(cluster, case)
         assert delivered(cluster, "n5", "Pair") == must_hold(case, PAIR, since, heard, ended)

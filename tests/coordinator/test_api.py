@@ -382,9 +382,9 @@ def test_nonsense_is_refused_with_the_place_of_the_mistake(tmp_path: Path) -> No
         async with a_live_network(tmp_path, a_network()) as (coordinator, _):
             call = Checked(coordinator)
             cases: list[tuple[str, str, Any, int, str]] = [
-                ("POST", "/rules", b"{", 400, "no JSON"),
-                ("POST", "/rules", b"[" * 100_000, 400, "no JSON"),
-                ("POST", "/rules", b"\xff\xfe", 400, "body.sase:1:1: byte 0xff is no UTF-8"),
+                ("POST", "/rules", b"{", 400, "not JSON"),
+                ("POST", "/rules", b"[" * 100_000, 400, "not JSON"),
+                ("POST", "/rules", b"\xff\xfe", 400, "body.sase:1:1: byte 0xff is not UTF-8"),
                 ("POST", "/rules", b"", 400, "there is no rule in this text"),
                 ("POST", "/rules", BAD_RULE.encode(), 400, "body.tesla:1:24: Temp has no attribute 'valeu'"),
                 ("POST", "/rules?name=hot.tesla", BAD_RULE.encode(), 400, "hot.tesla:1:24: Temp has no"),
@@ -413,11 +413,11 @@ def test_nonsense_is_refused_with_the_place_of_the_mistake(tmp_path: Path) -> No
                 ("PUT", "/rules/Fire", {"text": HEAT}, 400, "must define the rule 'Fire'"),
                 ("DELETE", "/rules/None", None, 404, "no rule 'None'"),
                 ("DELETE", "/rules/Fire", b"body", 400, "has no body"),
-                ("DELETE", "/subscriptions/x", None, 400, "is no number"),
+                ("DELETE", "/subscriptions/x", None, 400, "is not a number"),
                 ("DELETE", "/subscriptions/99", None, 404, "no subscription 99"),
                 ("DELETE", "/sources/99", None, 404, "no source 99"),
                 ("POST", "/sources", mapped("valeu"), 400, "map.valeu: Temp has no attribute 'valeu'; did you mean"),
-                ("POST", "/sources", mapped("value", "x"), 400, "map.value: 'x' is no place in a message"),
+                ("POST", "/sources", mapped("value", "x"), 400, "map.value: 'x' is not a place in a message"),
                 ("POST", "/nodes/n9/lost", None, 404, "no node 'n9'"),
                 ("POST", "/links/n1/n3/lost", None, 404, "no link joins"),
                 ("POST", "/tidy-up?wait=perhaps", None, 400, "write true or false"),

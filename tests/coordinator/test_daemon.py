@@ -264,6 +264,6 @@ def test_the_command_says_where_it_listens_and_warns_of_a_file_that_has_changed(
     assert "has changed" not in errors
     assert "has changed" not in started()[1]
     file.write_text(NETWORK.replace("5 s", "6 s"))
-    assert "has changed since this coordinator first started; the network goes on as it was" in started()[1]
+    assert "has changed since this coordinator first started; the network continues unchanged" in started()[1]
     file.write_text("nodes: 7")
     assert "cannot be read" in started()[1]

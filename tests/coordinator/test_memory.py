@@ -204,7 +204,7 @@ def test_a_node_that_remembers_nothing_either_starts_anew() -> None:
     room.nodes["n2"] = ScriptedNode("n2", "second")
     room.meet()
     assert room.live_rules() == ["Fire", "Heat"]
-    assert any("n2 remember nothing and start anew" in note for note in room.notes)
+    assert any("n2 remember nothing and start a new life" in note for note in room.notes)
     assert not [order for order in room.nodes["n2"].orders if isinstance(order, TellDelivered)]
     assert room.nodes["n2"].newest().plan == room.machine.coordinator.plan
 
@@ -259,7 +259,7 @@ def test_a_plan_that_has_come_to_one_node_comes_to_all() -> None:
         assert node.shares[told + 1].from_us == held_from
         later = [order for order in node.orders if isinstance(order, Adopt | TellDelivered)][-3:]
         assert [type(order) for order in later] == [Adopt, TellDelivered, Adopt]
-    assert any("n1, n3 had not heard of that plan" in note for note in room.notes)
+    assert any("n1, n3 did not have that plan" in note for note in room.notes)
 
 
 def test_a_change_that_no_node_was_told_has_never_been_made() -> None:

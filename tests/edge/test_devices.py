@@ -54,7 +54,7 @@ DEAD: dict[str, list[str]] = {
         "stat/oven/POWER: Switched.on is declared bool, but 'BLINK' is neither true nor false (ON, OFF, yes, no, 1, 0)"
     ],
     "shelly": ["shellypro4pm-f008d1d8b8b8/events/rpc: the time (payload.params.ts) is absent"],
-    "esphome": ["hall/sensor/temperature/state: Temp.celsius is declared float, but 'nan' is no number"],
+    "esphome": ["hall/sensor/temperature/state: Temp.celsius is declared float, but 'nan' is not a number"],
     "gateway": [
         "gateways/s8/up: Heat needs a value for 'celsius'; declare it as optional with '?' if not: "
         "there is no item.values[0]"

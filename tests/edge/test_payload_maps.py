@@ -88,7 +88,7 @@ def test_a_place_is_a_way_through_names_and_positions(text: str, place: Place) -
 
 @pytest.mark.parametrize("text", ["", "value", "payload.", "payload..a", "payload[x]", "key.a", "topic", "payload.a["])
 def test_what_is_no_place_is_an_error(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no place in a message"):
+    with pytest.raises(ConfigError, match="is not a place in a message"):
         place_of(text)
 
 
@@ -149,11 +149,11 @@ def test_a_value_becomes_exactly_of_the_declared_kind(attribute: str, given: Any
 @pytest.mark.parametrize(
     ("attribute", "given", "said"),
     [
-        ("value", "warm", "Temp.value is declared float, but 'warm' is no number"),
-        ("value", "nan", "Temp.value is declared float, but 'nan' is no number"),
-        ("value", "1_000", "Temp.value is declared float, but '1_000' is no number"),
+        ("value", "warm", "Temp.value is declared float, but 'warm' is not a number"),
+        ("value", "nan", "Temp.value is declared float, but 'nan' is not a number"),
+        ("value", "1_000", "Temp.value is declared float, but '1_000' is not a number"),
         ("value", "1e400", "Temp.value is too large for a float"),
-        ("value", "", "Temp.value is declared float, but '' is no number"),
+        ("value", "", "Temp.value is declared float, but '' is not a number"),
         ("value", True, "Temp.value is declared float, but True is bool"),
         ("value", [1], "Temp.value is [1]; values are numbers, strings or booleans"),
         ("n", 21.5, "Temp.n is declared int, but 21.5 is not whole; declare it float"),
@@ -214,7 +214,7 @@ def test_named_levels_of_the_topic_are_attributes_of_their_kinds() -> None:
     assert values(feed("s/{room}/v", map={"area": "topic.room", "value": "payload"}), 7, "s/A1/v") == [
         {"area": "A1", "value": 7.0}
     ]
-    assert read(made, 7, "s/A1/x/many/y")[1] == ["Temp.n is declared int, but 'many' is no number"]
+    assert read(made, 7, "s/A1/x/many/y")[1] == ["Temp.n is declared int, but 'many' is not a number"]
 
 
 def test_what_the_topic_says_outweighs_a_field_of_the_same_name() -> None:
@@ -240,8 +240,8 @@ def test_unknown_fields_are_left_out_and_counted_unless_the_source_says_otherwis
             assert len(reader.read(payload, lambda raw, why: pytest.fail(why))) == 1
     assert edge.counters == {"payload_fields_ignored": 6}
     assert [record.getMessage() for record in caplog.records] == [
-        "source 4: Temp does not ask for 'linkquality', and leaves it out",
-        "source 4: Temp does not ask for 'battery', and leaves it out",
+        "source 4: Temp does not use the field 'linkquality'; it is left out",
+        "source 4: Temp does not use the field 'battery'; it is left out",
     ]
     assert why(feed(unknown="refuse"), {"value": 1, "linkquality": 7}).startswith("Temp has no attribute 'linkquality'")
     kept = EventType("Kept", {"value": "float", "unknown": "string?"})
@@ -279,7 +279,7 @@ def test_a_bad_item_does_not_take_the_others_with_it() -> None:
     made = feed(each="payload.r", map={"value": "item.v"})
     arrivals, refused = read(made, {"r": [{"v": 1}, {"v": "x"}, 7, {"v": 2}]})
     assert [each.values[1] for each in arrivals] == [1.0, None, 2.0]
-    assert refused == ["Temp.value is declared float, but 'x' is no number"]
+    assert refused == ["Temp.value is declared float, but 'x' is not a number"]
     assert why(made, {"r": 5}) == "payload.r is 5, and must be a list or a map of events"
     assert why(made, {}) == "payload.r is absent, and must be a list or a map of events"
 
@@ -382,7 +382,7 @@ AREA = "mqtt: 's/{area}'\n"
         (AREA + "map: {value: payload.x, valu: payload.y}", "9: Temp has no attribute 'valu' [did you mean 'value'?]"),
         (AREA + "map: {n: payload.n}", "9: nothing fills Temp.value [add value: payload.value to map:"),
         ("mqtt: s\nmap: {value: payload}", "9: nothing fills Temp.area"),
-        (AREA + "map: {value: temperature}", "9: 'temperature' is no place in a message [write payload.temperature"),
+        (AREA + "map: {value: temperature}", "9: 'temperature' is not a place in a message [write payload.temperature"),
         (AREA + "map: {value: payload.x, area: payload.y}", "9: area is told by the topic already ({area})"),
         (AREA + "map: {value: {from: payload.x, unit: F}}", "9: a unit is converted to another"),
         (AREA + "map: {value: {from: payload.x, unit: F, to: bar}}", "9: F is a unit of temperature and bar one of"),
@@ -397,23 +397,23 @@ AREA = "mqtt: 's/{area}'\n"
         (AREA + "map: {value: {constant: 5, from: payload}}", "9: value needs a place or a constant, and not both"),
         (AREA + "map: {value: {}}", "9: value needs a place or a constant"),
         (AREA + "map: {value: {fron: payload.x}}", "9: the entry of value has no key 'fron' [did you mean 'from'?]"),
-        (AREA + "map: {value: payload.x, ts: payload.t}", "9: the time of an event is no attribute [write time: {from"),
+        (AREA + "map: {value: payload.x, ts: payload.t}", "9: the time of an event is not an attribute [write time: "),
         (AREA + "map: {value: item.x}", "9: item is an item of each:, and there is none here"),
         (AREA + "map: {value: topic.vlue}", "9: the topic s/{area} has no level {vlue} [levels with names: area]"),
         (AREA + "map: payload", "9: map must be a mapping"),
-        (AREA + "each: readings", "9: 'readings' is no place in a message"),
+        (AREA + "each: readings", "9: 'readings' is not a place in a message"),
         (AREA + "each: item.x", "9: item is an item of each:"),
-        (AREA + "when: {method: x}", "9: 'method' is no place in a message"),
+        (AREA + "when: {method: x}", "9: 'method' is not a place in a message"),
         (AREA + "unknown: drop", "9: unknown cannot be 'drop' [write one of ignore, keep, refuse]"),
         (AREA + "unknown: keep", "9: what is kept becomes the attribute 'unknown' of Temp [declare it as unknown:"),
         (AREA + "payload: text", "8: nothing fills Temp.value [add value: payload to map:"),
         (AREA + "payload: text\nmap: {value: payload.x}", "10: a text has no fields"),
         (AREA + "time: {unit: s}", "9: time does not say where it stands"),
-        (AREA + "time: {from: payload.t, unit: sec}", "9: 'sec' is no unit of time [did you mean 's'?]"),
+        (AREA + "time: {from: payload.t, unit: sec}", "9: 'sec' is not a unit of time [did you mean 's'?]"),
         (AREA + "each: payload.r\ndevice: payload.d\ncounter: payload.c", "9: all events of a message would have"),
         ("mqtt: 's/{aera}'", "8: Temp has no attribute 'aera', and no place asks for topic.aera [did you mean"),
         ("mqtt: 's/{area}/{area}'", "8: {area} stands twice in the topic"),
-        ("mqtt: 's/x{area}'", "8: 'x{area}' is no level of a topic"),
+        ("mqtt: 's/x{area}'", "8: 'x{area}' is not a level of a topic"),
         ("client: any\nmap: {value: payload}", "9: map belongs to mqtt, and this source has client"),
     ],
 )

@@ -228,19 +228,19 @@ def test_random_fractions_of_seconds_are_exact() -> None:
 @pytest.mark.parametrize(
     ("unit", "cell", "sentence"),
     [
-        ("s", "soon", "ts 'soon' is no number of seconds"),
-        ("ms", "2026-03-01T12:00:00Z", "is no number of milliseconds"),
-        ("s", True, "ts True is no number of seconds"),
-        ("s", [1], "is no number of seconds"),
+        ("s", "soon", "ts 'soon' is not a number of seconds"),
+        ("ms", "2026-03-01T12:00:00Z", "is not a number of milliseconds"),
+        ("s", True, "ts True is not a number of seconds"),
+        ("s", [1], "is not a number of seconds"),
         ("s", "", "the row has no ts"),
         ("s", None, "the row has no ts"),
-        ("s", float("nan"), "ts nan is no number of seconds"),
+        ("s", float("nan"), "ts nan is not a number of seconds"),
         ("s", "1e99", "does not fit into 64 bits"),
         ("s", 2**70, "does not fit into 64 bits"),
-        ("s", "--5", "is no number of seconds"),
-        ("s", ".", "is no number of seconds"),
-        ("iso", "1772366400", "ts '1772366400' is no ISO 8601 time"),
-        ("iso", 5, "ts 5 is no ISO 8601 time"),
+        ("s", "--5", "is not a number of seconds"),
+        ("s", ".", "is not a number of seconds"),
+        ("iso", "1772366400", "ts '1772366400' is not an ISO 8601 time"),
+        ("iso", 5, "ts 5 is not an ISO 8601 time"),
         (None, 1.5, "nor an ISO 8601 time; write --time-unit s .*if it counts seconds"),
         (None, "1772366400.86", "nor an ISO 8601 time; write --time-unit s .*if it counts seconds"),
     ],
@@ -297,7 +297,7 @@ def test_columns_of_json_lines_and_parquet_may_be_called_otherwise(tmp_path: Pat
     [
         (
             ("--time-unit", "sec"),
-            "'sec' is no unit of time; did you mean s? write --time-unit and one of s, ms, us, ns, iso",
+            "'sec' is not a unit of time; did you mean s? write --time-unit and one of s, ms, us, ns, iso",
         ),
         (("--delimiter", "::"), "'::' cannot stand between cells; write one character, or tab"),
         (("--time-column", "type"), "the column 'type' cannot hold both the time and the type"),
@@ -380,7 +380,7 @@ def test_a_trace_of_a_network_may_have_columns_and_a_delimiter_of_its_own(tmp_pa
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ("time: {unit: sec}", "'sec' is no unit of time"),
+        ("time: {unit: sec}", "'sec' is not a unit of time"),
         ("time: {unt: s}", "time has no key 'unt'"),
         ("time: type", "the column 'type' cannot hold both the time and the type"),
         ("time: {column: at}", "there is no column 'at'"),

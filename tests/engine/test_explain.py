@@ -161,7 +161,7 @@ def test_the_explanation_is_plain_data() -> None:
     assert found["nearest_misses"] == [
         {"steps": 1, "events": ["A n#2 ts=5000000"], "reason": "B n#1 ts=1000000 fails `B.v > 45` (B.v = 44.2)"}
     ]
-    assert found["branches"][0]["steps"][1]["open_matches_before"] == 1
+    assert found["branches"][0]["steps"][1]["partial_matches_before"] == 1
 
 
 EXACT = {
@@ -265,7 +265,7 @@ def test_open_matches_beyond_those_that_are_followed_are_still_counted(monkeypat
     assert first.kept > 10
     assert (second.looked_at, second.before) == (10, first.kept)
     assert second.partial
-    assert f"looked at the first 10 of {first.kept} open matches, at least {second.kept:,} open" in shown(found)
+    assert f"looked at the first 10 of {first.kept} partial matches, at least {second.kept:,} partial" in shown(found)
 
 
 def shown(found: Explanation) -> str:
@@ -288,7 +288,7 @@ def test_partial_figures_are_marked_wherever_they_are_shown() -> None:
 
 def test_events_of_the_first_step_that_were_not_looked_at_are_said() -> None:
     found = explained("X: SEQ(A a, B b) WHERE a.v > 9 WITHIN 3 s", a_long_trace(1), "sase", looks=100)
-    assert re.search(r"looked at the first 50 of \d+ A events; at least 0 open matches left", shown(found))
+    assert re.search(r"looked at the first 50 of \d+ A events; at least 0 partial matches left", shown(found))
 
 
 def test_an_open_match_with_too_many_choices_to_try_is_neither_kept_nor_turned_away() -> None:

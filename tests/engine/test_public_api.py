@@ -133,7 +133,7 @@ def test_mistakes_in_rules_are_shown_as_early_as_they_can_be():
         hw.Engine(FIRE).run([EVENTS[0], {**EVENTS[1], "value": [51.0]}])
     with pytest.raises(hw.ConfigError, match=r"there is no rule file absent\.tesla"):
         hw.Engine("absent.tesla")
-    with pytest.raises(hw.ConfigError, match="5 is no rule"):
+    with pytest.raises(hw.ConfigError, match="5 is not a rule"):
         hw.Engine([5])  # type: ignore[list-item]
     with pytest.raises(hw.ConfigError, match="None holds no rules; give a text"):
         hw.Engine(None)  # type: ignore[arg-type]
@@ -434,7 +434,7 @@ def test_what_cannot_be_simulated_is_refused_with_a_sentence(arguments: dict[str
 
 def test_a_network_without_its_file_has_no_events_to_simulate():
     for other in (5, FIRE):
-        with pytest.raises(hw.ConfigError, match="is no network; give the path of a network file"):
+        with pytest.raises(hw.ConfigError, match="is not a network; give the path of a network file"):
             hw.simulate(other)  # type: ignore[arg-type]
     with pytest.raises(hw.ConfigError, match="a Network alone has no events"):
         hw.simulate(hw.read_network(NETWORK).network)  # type: ignore[arg-type]

@@ -122,7 +122,7 @@ class World:
         try:
             end.take(end.session.receive(decode(frame), self.now))
         except FrameError:
-            raise AssertionError("a frame of ours is no frame") from None
+            raise AssertionError("a frame of ours is not a frame") from None
 
     def deliver(self, which: int) -> None:
         if self.queues[which]:

@@ -198,7 +198,7 @@ SAMPLES = [
         ),
     ),
     (
-        "a role is no value",
+        "a role is not a value",
         "sase",
         ABC + "SEQ(A a, B b) WHERE a = 3 WITHIN 5 s",
         (
@@ -280,7 +280,7 @@ SAMPLES = [
         ),
     ),
     (
-        "condition that is no condition",
+        "condition that is not a condition",
         "sase",
         ABC + "SEQ(A a, B b) WHERE a.v AND (a.v OR c.flag) WITHIN 5 s",
         (
@@ -350,7 +350,7 @@ SAMPLES = [
         "sase",
         ABC + "SEQ(A a, B b) WHERE matches(a.s, '(x') WITHIN 5 s",
         (
-            "r.sase:4:34: this is no regular expression",
+            "r.sase:4:34: this is not a regular expression",
             "    SEQ(A a, B b) WHERE matches(a.s, '(x') WITHIN 5 s",
             "                                     ^ missing ), unterminated subpattern at position 0",
         ),
@@ -900,11 +900,11 @@ SAMPLES = [
         ),
     ),
     (
-        "bytes that are no UTF-8",
+        "bytes that are not UTF-8",
         "sase",
         b"SEQ(A a, B b)\nWHERE a.s = 'caf\xe9'\nWITHIN 5 s",
         (
-            "r.sase:2:17: byte 0xe9 is no UTF-8",
+            "r.sase:2:17: byte 0xe9 is not UTF-8",
             "    WHERE a.s = 'caf�'",
             "                    ^ save the file as UTF-8",
         ),

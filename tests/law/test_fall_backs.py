@@ -313,7 +313,7 @@ def test_a_plan_that_is_made_anew_knows_nothing_of_what_was_found_about_the_last
     assert found is not None
     coordinator.layings.begin_anew(InevPlanner(known(AFTER)))
     coordinator.layings.laid(_ground(), "n1", 2, 2)
-    with pytest.raises(ConfigError, match="laid out anew"):
+    with pytest.raises(ConfigError, match="laid out again"):
         coordinator.request(found)
 
 
@@ -379,7 +379,7 @@ def test_a_stage_that_waits_while_everything_is_planned_anew_does_not_fall_back(
     anew, late = room.machine.history
     assert (anew.what, anew.refused) == ("plan anew", None)
     assert late.refused is not None
-    assert "everything was laid out anew" in late.refused
+    assert "everything was laid out again" in late.refused
     room.say("n5", told_by(room, "n5", 0))
     room.settle()
     assert room.machine.counts["fall_backs"] == 1, "the new plan is watched again"

@@ -35,7 +35,7 @@ def test_only_planned_networks_can_be_planned_anew(tmp_path: Path) -> None:
     case = a_load(100)
     with under_load(case, "st", tmp_path) as cluster:
         status, answer = cluster.ask_coordinator("POST", "/plans", {})
-        assert (status, "only inev can plan anew" in answer["error"]) == (409, True)
+        assert (status, "only inev can plan again" in answer["error"]) == (409, True)
         finish(cluster, case)
 
 

@@ -325,7 +325,7 @@ def test_columns_that_contradict_what_was_told_before_are_not_believed():
         inbox = Inbox(testimony)
         assert inbox.rows(Run(names_of(rows), columns_of(rows), (1,))) == rows
         assert inbox.rows(Run(names_of(lies), columns_of(lies), (1,))) == list(lies[10:])
-        assert inbox.rows(Run(names_of(rows), columns_of(rows), (1,))) == rows, "the same again is no contradiction"
+        assert inbox.rows(Run(names_of(rows), columns_of(rows), (1,))) == rows, "the same again is not a contradiction"
         assert inbox.rows(Run(names_of(lies), None, (1,))) == [*rows[30:], *lies[10:]]
         elsewhere = Inbox(testimony).rows(Run(names_of(lies), columns_of(lies), (1,)))
         assert elsewhere == (lies if kind is EXACT else list(lies[10:])), "from any neighbour"

@@ -55,7 +55,7 @@ def test_missing_and_broken_keys_are_said_with_their_file(folder: Path) -> None:
         Keys.read(folder, "absent")
     for content in (b"", b"too short", bytes(40), b"x" * 32):
         (folder / "b.pub").write_bytes(content)
-        with pytest.raises(ConfigError, match=r"b\.pub: this is no key"):
+        with pytest.raises(ConfigError, match=r"b\.pub: this is not a key"):
             Keys.read(folder, "a")
 
 

@@ -274,7 +274,7 @@ def test_an_event_that_is_told_in_two_ways_is_believed_as_it_was_told_first():
         return reports(node.hears(child, batch(body(told, streams[child])), at_us=40))
 
     assert told_by("left", first) == []
-    assert told_by("left", first) == told_by("right", first) == [], "the same again is no contradiction"
+    assert told_by("left", first) == told_by("right", first) == [], "the same again is not a contradiction"
     assert told_by("left", other) == told_by("right", other) == ["contradicting_events"]
     (found,) = [row for effect in node.bears(event("A", 60, 1), at_us=60) for row in getattr(effect, "rows", ())]
     assert found[3].events[-1] == ("b", first)

@@ -371,7 +371,7 @@ def test_a_node_whispers_only_what_is_new(observed: Observed) -> None:
     assert whispers.next() is None
     assert observed.accounts is not None
     observed.accounts.note("n1", Want(1, 9), 9)
-    assert whispers.next() is None, "watermarks alone are no news"
+    assert whispers.next() is None, "watermarks alone are not news"
     observed.counters.source(0, "A").born += 1
     assert whispers.next() is not None
     assert whispers.next() is None

@@ -413,9 +413,9 @@ def test_mistakes_are_all_named_with_their_lines(tmp_path: Path) -> None:
         "made.yaml:9:35: zipf has no key 'typ'",
         "made.yaml:10:17: vehicles need nodes with coordinates",
         "made.yaml:11:61: zipf: is for choice:",
-        "made.yaml:12:89: q is no normal attribute that stands before y",
+        "made.yaml:12:89: q is not a normal attribute that stands before y",
         "made.yaml:13:41: an attribute cannot be called 'seq'",
-        "made.yaml:14:53: 'a' is no int",
+        "made.yaml:14:53: 'a' is not of kind int",
     ):
         assert part in said, said
 
@@ -436,7 +436,7 @@ SLIPS = "generate: {duration: 1h, nodes: 2, streams: [{type: A, rate: 1/s}]}\n"
         ("type: A", "types: [A, A]", "[A", "a type is missing or stands twice"),
         ("1/s", "1/s, attributes: {x: {}}", "{}", "the values of x come in one of the ways normal"),
         ("1/s", "1/s, attributes: {x: {choice: 0}}", "0}", "the number of values of x is a whole number from 1"),
-        ("1/s", "1/s, arrivals: {on: 0s, off: 1s}", "{on", "this would go on and off more than 10,000,000"),
+        ("1/s", "1/s, arrivals: {on: 0s, off: 1s}", "{on", "this would switch on and off more than 10,000,000"),
     ],
 )
 def test_a_slip_is_shown_where_it_stands(tmp_path: Path, right: str, wrong: str, caret: str, said: str) -> None:

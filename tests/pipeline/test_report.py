@@ -354,7 +354,7 @@ def test_folders_that_are_no_runs_are_refused_before_anything_is_done(runs: list
     with pytest.raises(ConfigError, match=r"there is no run 'fires'; .* holds no run"):
         find_runs(["fires"], tmp_path)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match=r"is no run: it has neither plan\.json"):
+    with pytest.raises(ConfigError, match=r"is not a run: it has neither plan\.json"):
         find_runs([str(tmp_path / "empty")], tmp_path)
     folder = next(iter(runs[0].folders.values())).parent.parent.parent
     with pytest.raises(ConfigError, match="is named twice"):
@@ -712,7 +712,7 @@ def test_the_command_publishes_a_report_when_it_is_complete(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     code, _, err = command("report", "made", "--out", "mine", "--overwrite")
-    assert (code, "mine is no report, so it is not overwritten" in err) == (2, True)
+    assert (code, "mine is not a report, so it is not overwritten" in err) == (2, True)
 
 
 def test_what_reads_the_records_is_chosen_by_their_size_or_by_who_asks(

@@ -432,10 +432,10 @@ def test_what_the_network_file_says_by_type_outweighs_what_was_counted_by_role(t
         ("  B: {n3: 60/min}", "  B: {n9: 60/min}", "counted.yaml:7:7: the network has no node 'n9'"),
         ("selectivities:\n  Both", "selectivities:\n  Bot", "counted.yaml:9:3: the network has no rule 'Bot'"),
         ("    a: {share", "    x: {share", "counted.yaml:10:5: rule Both has no role 'x'"),
-        ("share: 0.25", "share: 2", "counted.yaml:10:16: '2' is no selectivity"),
+        ("share: 0.25", "share: 2", "counted.yaml:10:16: '2' is not a selectivity"),
         ("trace: {name: t", "trace: [name: t", "this is not YAML"),
         ("trace:", "trac:", "a statistics file has no key 'trac'"),
-        ("per_s: 0.125", "per_s: many", "'many' is no number of matches per second"),
+        ("per_s: 0.125", "per_s: many", "'many' is not a number of matches per second"),
     ],
 )
 def test_what_is_wrong_with_a_file_of_statistics_is_said_with_its_line(
@@ -527,7 +527,7 @@ def test_nothing_but_statistics_is_overwritten_by_statistics(tmp_path: Path) -> 
     trace = described(tmp_path / "trace")
     precious = tmp_path / "network.yaml"
     precious.write_text("nodes: [p1]\n")
-    wrong = {precious: "is no file of statistics", tmp_path: "is a folder", tmp_path / "no" / "x": "no folder"}
+    wrong = {precious: "is not a file of statistics", tmp_path: "is a folder", tmp_path / "no" / "x": "no folder"}
     for out, said in wrong.items():
         with pytest.raises(ConfigError, match=said):
             statistics(trace, out=out)
@@ -549,4 +549,4 @@ def test_a_sample_is_a_share(tmp_path: Path, sample: str, capsys: pytest.Capture
     with pytest.raises(SystemExit) as refused:
         main(["statistics", str(described(tmp_path / "trace")), "--sample", sample])
     assert refused.value.code == 2
-    assert "is no share" in capsys.readouterr().err
+    assert "is not a share" in capsys.readouterr().err

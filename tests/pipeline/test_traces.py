@@ -238,14 +238,14 @@ def test_bad_rows_are_kept_with_their_reasons(spark: Any, tmp_path: Path) -> Non
         "it has no node": 1,
         "it has no time": 1,
         "it has no type": 1,
-        "its time is no number of us": 1,
-        "v is no int": 1,
+        "its time is not a number of us": 1,
+        "v is not of kind int": 1,
     }
     bad = {
         row["reason"]: json.loads(row["row"]) for row in spark.read.parquet(str(trace.folder / "bad-rows")).collect()
     }
-    assert bad["v is no int: five"]["at"] == "4"
-    assert "its time is no number of us: then" in bad
+    assert bad["v is not of kind int: five"]["at"] == "4"
+    assert "its time is not a number of us: then" in bad
 
 
 def test_a_row_with_too_many_or_too_few_cells_is_bad_whichever_are_asked_for(spark: Any, tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_row_with_too_many_or_too_few_cells_is_bad_whichever_are_asked_for(spa
     [
         ("kind,at,place\n", PLAIN, "no row became an event .there are no rows"),
         ("kind,when,place\nA,1,p1\n", PLAIN, "the time cannot be told from 'at'.*the columns kind, when, place"),
-        ("kind,at,place\nA,1,p1\n", replace(PLAIN, type="kind +"), "the type is no expression of Spark SQL"),
+        ("kind,at,place\nA,1,p1\n", replace(PLAIN, type="kind +"), "the type is not an expression of Spark SQL"),
         ("kind,at,place\nA,1211871600000,p1\n", replace(PLAIN, time=NumberTime("at", "s")), "they look like ms"),
         ("kind,at,place\nA,1211871600,p1\n", replace(PLAIN, time=NumberTime("at", "us")), "they look like s$"),
         (
@@ -311,7 +311,7 @@ def test_what_may_not_be_meant_is_named(spark: Any, tmp_path: Path) -> None:
 def test_files_that_are_no_parquet_or_cut_off_are_named(spark: Any, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
-    (raw / "a.parquet").write_text("this is no Parquet")
+    (raw / "a.parquet").write_text("this is not Parquet")
     whole = gzip.compress(("kind,at,place\n" + "".join(f"A,{n * n},p{n % 7}\n" for n in range(20_000))).encode())
     (raw / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
     for pattern, form in (("a.parquet", "parquet"), ("b.csv.gz", "csv")):
@@ -345,7 +345,7 @@ def test_what_is_there_is_not_overwritten_unasked(spark: Any, tmp_path: Path) ->
     again = prepare(spark, described(PLAIN), tmp_path / "raw", tmp_path / "out", overwrite=True)
     assert [row[1] for row in rows(spark, again)] == [2]
     assert trace.manifest.checksum != again.manifest.checksum
-    with pytest.raises(ConfigError, match="is no prepared trace, so it is not overwritten"):
+    with pytest.raises(ConfigError, match="is not a prepared trace, so it is not overwritten"):
         prepare(spark, described(PLAIN), tmp_path / "raw", tmp_path / "raw", overwrite=True)
 
 
@@ -387,13 +387,13 @@ def test_mistakes_in_a_description_are_all_named(tmp_path: Path) -> None:
         read_description(file)
     said = str(caught.value)
     for part in (
-        "'fortnights' is no unit of time",
+        "'fortnights' is not a unit of time",
         "a hash needs nodes to choose from",
         "leads out of the folder",
         "region lacks longitude, regions",
         "has no key 'atributes'",
         "write format: and one of csv, jsonl, parquet, zeek",
-        "'number' is no kind of attribute",
+        "'number' is not a kind of attribute",
         "there is no time zone 'Mars/Phobos'",
         "the source does not say time: and node:",
     ):

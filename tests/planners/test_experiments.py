@@ -557,7 +557,7 @@ def test_findings_come_out_where_the_numbers_are_as_in_the_paper() -> None:
     assert "mt 12.00 ms" in text
     assert "they cross at about 5.0" in text
     assert "st-pp saves 20.0% at length 3; mt-pp saves 22.0% at length 3" in text
-    assert text.count(": came out\n") == 4
+    assert text.count(": confirmed\n") == 4
 
 
 @pytest.mark.parametrize(
@@ -576,7 +576,7 @@ def test_a_finding_does_not_come_out_where_the_numbers_say_otherwise(
 ) -> None:
     found = findings(rows_with(traffic, delay.__getitem__))
     assert [finding.number for finding in found if not finding.came_out] == [number]
-    assert "did not come out" in found[number - 1].text()
+    assert "not confirmed" in found[number - 1].text()
 
 
 def test_findings_without_their_runs_are_not_measured() -> None:
@@ -653,7 +653,7 @@ def test_what_is_there_already_is_shown_without_a_run(tmp_path: Path, capsys: py
     assert command("--quick", "--out", str(tmp_path)) == 0
     shown = capsys.readouterr()
     assert "all 17 runs are in" in shown.err
-    assert "2. mt delivers sooner than st: came out" in shown.out
+    assert "2. mt delivers sooner than st: confirmed" in shown.out
     assert {file.name for file in tmp_path.iterdir()} == {
         f"figure-{figure}.{ending}" for figure in (10, 12, 20) for ending in ("csv", "png")
     }

@@ -333,7 +333,7 @@ def test_the_command_runs_what_is_missing_and_shows_all(tmp_path: Path, capsys: 
     assert command(*wanted, "-j", "2") == 0
     shown = capsys.readouterr()
     assert "4 runs to make" in shown.err
-    assert "no plan is cheaper (not in the paper): came out" in shown.out
+    assert "no plan is cheaper (not in the paper): confirmed" in shown.out
     assert {file.name for file in tmp_path.iterdir()} == {"figure-5a-exact.csv", "figure-5a-exact.png"}
     before = (tmp_path / "figure-5a-exact.csv").read_text()
     assert command(*wanted) == 0

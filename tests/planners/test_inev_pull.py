@@ -377,7 +377,7 @@ def test_what_is_wrong_with_asking_is_said() -> None:
     assert sentences() == ""
     assert "does not say where it must lie in every match" in by(master="N")
     assert "not everything is there" in by(by=primitive("N"))
-    assert "no event type that it reads" in by(type="A")
+    assert "not an event type that it reads" in by(type="A")
     one_way = tuple(each for each in plan.transfers if each.kind != "requests" or each.targets != (2,))
     assert "r does not hear that NSEQ(A, N, B) at c asks for its N" in faults(replace(plan, transfers=one_way))
     space = Space(plan.problem)

@@ -79,7 +79,9 @@ def test_conditions_on_single_events_are_counted_by_their_filters() -> None:
 
 def test_what_was_never_seen_stays_as_it_was_and_is_said() -> None:
     assert shares(PAIR, {}, {"ab": 0.3}) == {"ab": 0.3}
-    assert shares(PAIR, {"abc": MatchCount(1.0, 0.1, 0.1)}, {"ab": 0.3}) == {"ab": 0.3}, "one match is no measurement"
+    assert shares(PAIR, {"abc": MatchCount(1.0, 0.1, 0.1)}, {"ab": 0.3}) == {"ab": 0.3}, (
+        "one match is not a measurement"
+    )
     (sentence,) = unmeasured([PAIR], Statistics(RATES))
     assert "no selectivity is given for a.v = b.v, so 0.1 is assumed" in sentence
     assert not unmeasured([PAIR], Statistics(RATES, {"Pair": {frozenset("ab"): 0.3}}))

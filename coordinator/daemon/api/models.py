@@ -173,7 +173,7 @@ class NodeView(Closed):
     configuration: int | None = Field(description="version of the configuration it was last sent")
     unacknowledged: int = Field(description="messages sent to it that it has not confirmed")
     neighbours: list[str]
-    statistics: dict[str, Any] = Field(description="what the node last told of itself")
+    statistics: dict[str, Any] = Field(description="what the node last reported about itself")
 
 
 class NodesView(Closed):
@@ -253,7 +253,7 @@ class StatisticsView(Closed):
     selectivities: list[SelectivityView]
     joined: list[JoinedView] = Field(description="matches per second of roles that are joined somewhere")
     traffic: dict[str, dict[str, dict[str, Counts]]] = Field(description="by sender, receiver and kind")
-    nodes: dict[str, Any] = Field(description="what each node last told")
+    nodes: dict[str, Any] = Field(description="what each node last reported")
 
 
 class TreeView(Closed):

@@ -43,7 +43,7 @@ def read_body(model: type[Body], data: bytes) -> Body:
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise RequestRefused(400, f"the body is no JSON: {error}") from None
+        raise RequestRefused(400, f"the body is not JSON: {error}") from None
     try:
         return model.model_validate_json(json.dumps(body))
     except ValidationError as error:
@@ -128,7 +128,7 @@ def _sentence(detail: Any, place: _Place) -> str:
         case "greater_than_equal":
             return f"{where} cannot be less than {detail['ctx']['ge']}"
         case "json_invalid":
-            return f"the body is no JSON: {detail['ctx']['error']}"
+            return f"the body is not JSON: {detail['ctx']['error']}"
         case code if code in KINDS:
             return f"{where} must be {KINDS[code]}, not {value!r:.60}"
         case _:

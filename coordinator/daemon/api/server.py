@@ -192,7 +192,7 @@ class Api:
             raise
         except Exception:
             log.exception("a request failed: %s %s", request.method, request.path)
-            return failure(500, "the coordinator failed on this request (a bug; its log tells more)")
+            return failure(500, "the coordinator failed on this request (a bug; see its log)")
 
     @staticmethod
     def _key(request: web.Request) -> str | None:
@@ -259,7 +259,7 @@ class Api:
         name = self._name(request)
         registration = self._daemon.machine.registry.nodes.get(name)
         if registration is None or not registration.http:
-            raise RequestRefused(503, f"{name} has not told where it can be asked")
+            raise RequestRefused(503, f"{name} has not reported its HTTP address")
         base = registration.http if registration.http.startswith("http") else f"http://{registration.http}"
         try:
             async with (
@@ -275,7 +275,7 @@ class Api:
                 503, f"{name} does not answer at {base} ({type(error).__name__}); it may be down"
             ) from None
         if not isinstance(tables, dict):
-            raise RequestRefused(503, f"{name} tells something that is no table")
+            raise RequestRefused(503, f"{name} answers with something that is not a table")
         return web.json_response(tables)
 
     async def links(self, request: web.Request) -> web.Response:
@@ -395,7 +395,7 @@ class Api:
     def _number(request: web.Request) -> int:
         text = request.match_info["number"]
         if not re.fullmatch(r"[0-9]{1,12}", text):
-            raise RequestRefused(400, f"{text!r:.40} is no number")
+            raise RequestRefused(400, f"{text!r:.40} is not a number")
         return int(text)
 
 

@@ -65,7 +65,7 @@ def case_from(content: object, name: str) -> Case:
     """The case in a decoded file."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         stated = content.get("format") if isinstance(content, dict) else None
-        raise ProblemError(f"this is no case file: its field 'format' is {stated!r} and must be {FORMAT!r}")
+        raise ProblemError(f"this is not a case file: its field 'format' is {stated!r} and must be {FORMAT!r}")
     nodes = _names(_field(content, "nodes", list))
     links = [_link(link) for link in _field(content, "edges", list)]
     types = _field(content, "event_types", dict)

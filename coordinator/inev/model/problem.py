@@ -127,7 +127,7 @@ def checked_selectivity(value: object, subject: str) -> float:
     """A share of pairs or events in (0, 1]; ``subject`` begins the sentence that refuses anything else."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
         raise ProblemError(
-            f"{subject}: {value!r} is no selectivity; write the share that passes, above 0 and at most 1"
+            f"{subject}: {value!r} is not a selectivity; write the share that passes, above 0 and at most 1"
             + (" (a predicate that lets nothing through needs no plan)" if value == 0 else "")
         )
     return float(value)

@@ -82,7 +82,7 @@ def _pull_faults(task: PlacedTask, query: Query, problem: Problem) -> Iterator[s
     for pull in task.pulls:
         ask, pulled = pull.ask, pull.read.projection.text
         if not pull.read.projection.primitive or pull.read not in task.inputs or ask.type != pulled:
-            yield f"{name} asks for {pulled}, which is no event type that it reads"
+            yield f"{name} asks for {pulled}, which is not an event type that it reads"
         if ask.type in sent or task.inputs.count(pull.read) > 1:
             yield f"{name} asks for {pulled}, which comes anyway"
         if not ask.by.types <= sent:

@@ -31,7 +31,7 @@ class Finding:
     came_out: bool | None
 
     def text(self) -> str:
-        verdict = {True: "came out", False: "did not come out", None: "not measured"}[self.came_out]
+        verdict = {True: "confirmed", False: "not confirmed", None: "not measured"}[self.came_out]
         return f"{self.number}. {self.claim}: {verdict}\n   {self.numbers}"
 
 

@@ -31,7 +31,7 @@ def topic(text: Scalar) -> Scalar:
     if not text or "\0" in text:
         raise wrong("an empty topic", "write a topic, as in sensors/+/smoke")
     if odd is not None:
-        raise wrong(f"{odd!r} is no level of a topic", "+ and # stand for whole levels, as in sensors/+/smoke")
+        raise wrong(f"{odd!r} is not a level of a topic", "+ and # stand for whole levels, as in sensors/+/smoke")
     if "#" in levels[:-1]:
         raise wrong("# stands for all that follows", "nothing can come after it; write + for one level")
     return text
@@ -40,7 +40,7 @@ def topic(text: Scalar) -> Scalar:
 def _port(text: Scalar) -> int:
     if re.fullmatch(r"[0-9]{1,5}", text) and 0 < int(text) < 65536:
         return int(text)
-    raise wrong(f"{str(text)!r} is no port", "write a number from 1 to 65535")
+    raise wrong(f"{str(text)!r} is not a port", "write a number from 1 to 65535")
 
 
 def _file(name: str) -> TextEntry:

@@ -26,7 +26,7 @@ LEAST_US: Final = 5_000_000
 
 def _seed(text: Scalar) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise wrong(f"{str(text)!r} is no seed", "write a whole number, 0 or greater")
+        raise wrong(f"{str(text)!r} is not a seed", "write a whole number, 0 or greater")
     return int(text)
 
 
@@ -83,7 +83,7 @@ class NetworkPart(FilePart):
     )
     mqtt: Annotated[MqttPart | None, Given()] = None
     lost_after: Annotated[int | None, QuantityEntry("lost_after", "", LOST_AFTER, DURATION)] = Field(
-        None, description="After so long a silence a node or link counts as lost for good."
+        None, description="A node that is silent for this long is given up."
     )
     statistics: Annotated[StatisticsPart | None, Given()] = None
     replan: Annotated[int | None, QuantityEntry("replan", "", REPLAN, DURATION)] = Field(

@@ -32,7 +32,7 @@ def _unit(text: Scalar) -> TimeUnit:
     if text in TIME_UNITS:
         return str(text)  # type: ignore[return-value]
     near = UNIT_WORDS.get(text.lower())
-    raise wrong(f"{str(text)!r} is no unit of time", f"did you mean {near!r}?" if near else UNIT_CURE)
+    raise wrong(f"{str(text)!r} is not a unit of time", f"did you mean {near!r}?" if near else UNIT_CURE)
 
 
 UNIT_CURE: Final = f"write one of {listed(TIME_UNITS)}"
@@ -152,7 +152,7 @@ class SourcePart(FilePart):
         None, description="A file of events (CSV, JSON lines, Parquet), or the folder of a prepared trace."
     )
     rate: Annotated[float | None, QuantityEntry("rate", "", rate_per_s, RATE)] = Field(
-        None, description="Events are made up, so many in a time, as in 2/s."
+        None, description="Events are generated at this rate, as in 2/s."
     )
     mqtt: Annotated[Scalar | None, TextEntry("an MQTT topic", "", topic)] = Field(
         None, description="A topic, as in s/+/t."

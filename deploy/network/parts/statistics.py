@@ -21,7 +21,7 @@ STATISTICS_EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivitie
 def _selectivity(text: Scalar) -> float:
     share = float_of(text)
     if not 0 < share <= 1:
-        raise wrong(f"{str(text)!r} is no selectivity", "write the share that passes, above 0 and at most 1")
+        raise wrong(f"{str(text)!r} is not a selectivity", "write the share that passes, above 0 and at most 1")
     return share
 
 
@@ -105,7 +105,7 @@ def _counted(quantity: str) -> TextEntry:
     def parse(text: Scalar) -> float:
         number = float_of(text)
         if not 0 <= number < float("inf"):
-            raise wrong(f"{str(text)!r} is no number of {quantity}", "count again with headwater statistics")
+            raise wrong(f"{str(text)!r} is not a number of {quantity}", "count again with headwater statistics")
         return number
 
     return TextEntry(quantity, "", parse, NUMBER)

@@ -133,7 +133,7 @@ class CodeScope:
             case Same():
                 raise AssertionError("SAME is expanded before code is generated")
             case Unary(operator) | Binary(operator) if operator not in _ARITHMETIC:
-                raise RuleError(f"{operator!r:.20} is no operator; it may come from a newer version")
+                raise RuleError(f"{operator!r:.20} is not an operator; it may come from a newer version")
             case _:
                 return self.value(expression).source
 

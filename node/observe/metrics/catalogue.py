@@ -88,7 +88,7 @@ def _by_type(field: str) -> _Read:
 
 for _name, _help in (
     ("born", "Events of local sources that became part of the trace."),
-    ("late", "Events that came later than the lateness of their source allows."),
+    ("late", "Events that arrived later than the lateness of their source allows."),
     (
         "malformed",
         "Payloads that cannot be read as an event of the type; they are in the dead-letter file.",
@@ -138,7 +138,7 @@ def _happenings(observed: Observed) -> Values:
     "deliveries_total",
     "counter",
     ("sink",),
-    "Events and composite events that the receiver of a sink has taken: acknowledged, answered, written.",
+    "Events and composite events that the receiver of a sink has accepted: acknowledged, answered or written.",
 )
 def _deliveries(observed: Observed) -> Values:
     for sink, number in sorted(observed.counters.confirmed.items()):
@@ -167,11 +167,26 @@ def _of_ends(kind: str, field: str) -> _Read:
 
 
 for _kind, _name, _field, _help in (
-    ("source", "connected", "is_connected", "1 while the broker of a source, or a program that feeds it, is there."),
-    ("source", "held_back_seconds", "held_back_s", "For how long rules wait for a source that could not be heard."),
-    ("sink", "connected", "is_connected", "1 while the receiver of a sink is there; a webhook is until a post fails."),
-    ("sink", "waiting", "waiting", "Deliveries that the receiver of a sink has not taken yet."),
-    ("sink", "oldest_waiting_seconds", "oldest_s", "For how long the oldest of these waits."),
+    (
+        "source",
+        "connected",
+        "is_connected",
+        "1 while the broker of a source, or a program that publishes to it, is connected.",
+    ),
+    (
+        "source",
+        "held_back_seconds",
+        "held_back_s",
+        "How long rules have been waiting for a source that could not be heard.",
+    ),
+    (
+        "sink",
+        "connected",
+        "is_connected",
+        "1 while the receiver of a sink is connected; a webhook is until a request fails.",
+    ),
+    ("sink", "waiting", "waiting", "Deliveries that the receiver of a sink has not accepted yet."),
+    ("sink", "oldest_waiting_seconds", "oldest_s", "How long the oldest of these has been waiting."),
 ):
     _metric(f"{_kind}_{_name}", "gauge", (_kind, "type", "end"), _help)(_of_ends(_kind, _field))
 
@@ -207,7 +222,7 @@ def _rule_errors(observed: Observed) -> Values:
         yield (rule,), number
 
 
-@_metric("core_reports_total", "counter", ("report",), "Things that should be rare, as the core reports them.")
+@_metric("core_reports_total", "counter", ("report",), "Occurrences that should be rare, as the core reports them.")
 def _reports(observed: Observed) -> Values:
     for name, number in sorted(observed.counters.reports.items()):
         yield (name,), number
@@ -228,8 +243,8 @@ def _traffic(direction: str, field: str) -> _Read:
 
 
 for _direction, _help in (
-    ("sent", "sent to a neighbour, by why it was sent; what is sent again after a loss counts once."),
-    ("received", "received from a neighbour, by what a receiver can tell of it."),
+    ("sent", "sent to a neighbour, by the reason for sending; retransmissions are not counted."),
+    ("received", "received from a neighbour, by the kind that the receiver can see."),
 ):
     for _field in ("events", "messages", "bytes"):
         _metric(f"link_{_direction}_{_field}_total", "counter", ("peer", "kind"), f"{_field.capitalize()} {_help}")(
@@ -241,7 +256,7 @@ for _direction, _help in (
     "link_sent_events_by_type_total",
     "counter",
     ("peer", "kind", "type"),
-    "Events whose bodies were sent to a neighbour, by why they were sent and their type.",
+    "Events whose bodies were sent to a neighbour, by the reason for sending and their type.",
 )
 def _sent_types(observed: Observed) -> Values:
     if observed.accounts is not None:
@@ -250,13 +265,13 @@ def _sent_types(observed: Observed) -> Values:
                 yield (peer, kind, name), number
 
 
-@_metric("awakenings_sent_total", "counter", (), "Questions to neighbours: for kept events, or for an aggregate.")
+@_metric("awakenings_sent_total", "counter", (), "Requests to neighbours for kept events or for an aggregate.")
 def _awakenings(observed: Observed) -> Values:
     sent = {} if observed.accounts is None else observed.accounts.sent
     yield (), sum(by_kind["awakening"].events for by_kind in sent.values() if "awakening" in by_kind)
 
 
-@_metric("link_up", "gauge", ("peer",), "1 while the other end of the link is heard, else 0.")
+@_metric("link_up", "gauge", ("peer",), "1 while the other end of the link answers, else 0.")
 def _up(observed: Observed) -> Values:
     for peer in observed.peers if observed.hub is not None else ():
         yield (peer,), int(observed.hub.is_up(peer))  # type: ignore[union-attr]
@@ -286,7 +301,7 @@ def _resent(observed: Observed) -> Values:
     yield (), sum(number for name, number in counters.items() if name.startswith("resent") and "bytes" not in name)
 
 
-@_metric("link_refused_frames_total", "counter", ("reason",), "Frames that were thrown away as they came.")
+@_metric("link_refused_frames_total", "counter", ("reason",), "Received frames that were dropped.")
 def _refused(observed: Observed) -> Values:
     counters = {} if observed.hub is None else observed.hub.counters
     for name, number in sorted(counters.items()):
@@ -297,7 +312,9 @@ def _refused(observed: Observed) -> Values:
 # ---------------------------------------------------------------------------------------------------------------- state
 
 
-@_metric("held_rows", "gauge", ("purpose",), "Rows, open matches and remembered identities, by what they are kept for.")
+@_metric(
+    "held_rows", "gauge", ("purpose",), "Rows, partial matches and remembered identities, by what they are kept for."
+)
 def _held(observed: Observed) -> Values:
     if observed.core is not None:
         for purpose, number in held_by(observed.core).items():
@@ -346,7 +363,10 @@ def _input_lag(observed: Observed) -> Values:
 
 
 @_metric(
-    "watermarks_awaited", "gauge", ("peer",), "Watermarks that a decision here waits for, by who has yet to tell them."
+    "watermarks_awaited",
+    "gauge",
+    ("peer",),
+    "Watermarks that a decision here waits for, by the neighbour that has to send them.",
 )
 def _awaited(observed: Observed) -> Values:
     if observed.core is not None:
@@ -372,7 +392,7 @@ def _journal_bytes(observed: Observed) -> Values:
     yield (), observed.counters.journal_bytes
 
 
-@_metric("journal_since_snapshot_bytes", "gauge", (), "What would be replayed if the node were started anew now.")
+@_metric("journal_since_snapshot_bytes", "gauge", (), "Bytes that would be replayed if the node were restarted now.")
 def _since_snapshot(observed: Observed) -> Values:
     if observed.journal is not None:
         yield (), observed.journal.bytes_since_snapshot
@@ -384,7 +404,7 @@ def _disk_full(observed: Observed) -> Values:
         yield (), int(observed.journal.is_full)
 
 
-@_metric("snapshot_seconds", "histogram", (), "How long it takes to write down the whole state.")
+@_metric("snapshot_seconds", "histogram", (), "How long it takes to write a snapshot of the whole state.")
 def _snapshots(observed: Observed) -> Values:
     yield (), observed.counters.snapshots
 
@@ -394,7 +414,7 @@ def _snapshot_bytes(observed: Observed) -> Values:
     yield (), observed.counters.snapshot_bytes
 
 
-@_metric("restarts_total", "counter", (), "How often this node came back with the state of an earlier process.")
+@_metric("restarts_total", "counter", (), "How often this node was restarted with the state of an earlier process.")
 def _restarts(observed: Observed) -> Values:
     yield (), observed.counters.restarts
 
@@ -407,7 +427,7 @@ def _replayed(observed: Observed) -> Values:
 # -------------------------------------------------------------------------------------------------------------- process
 
 
-@_metric("event_loop_lag_seconds", "histogram", (), "By how much the event loop was late, looked at every two seconds.")
+@_metric("event_loop_lag_seconds", "histogram", (), "By how much the event loop was late, measured every two seconds.")
 def _loop_lag(observed: Observed) -> Values:
     yield (), observed.counters.loop_lag
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from headwater.node.core import NodeCore
 
 HELD: Final = (
-    "open_matches",
+    "partial_matches",
     "tasks",
     "kept",
     "aggregates",
@@ -18,10 +18,10 @@ HELD: Final = (
     "delivered",
     "accounts",
 )
-"""open_matches: rows and open matches inside engines; tasks: what tasks remember beside that (what was sent or blocked,
-candidates, windows); kept: rows that wait to be asked for; aggregates: rows and questions of aggregates; events: events
-born here that something new may need; sent_bodies, received_bodies: what may be referred to on links; delivered: what
-sinks must not be given again; accounts: what was said of events, to tell who contradicts it."""
+"""partial_matches: rows and partial matches inside engines; tasks: what tasks remember beside that (what was sent or
+blocked, candidates, windows); kept: rows that wait to be asked for; aggregates: rows and questions of aggregates;
+events: events born here that something new may need; sent_bodies, received_bodies: what may be referred to on links;
+delivered: what sinks must not be given again; accounts: what was said of events, to tell who contradicts it."""
 
 
 def held_by(core: NodeCore) -> dict[str, int]:
@@ -31,7 +31,7 @@ def held_by(core: NodeCore) -> dict[str, int]:
         stored = sum(task.engine.stored() for task in tasks.tasks)
         waiting = sum(outlet.held() for outlet in tasks.outlets.values())
         aggregates = tasks.aggregates_held()
-        kept["open_matches"] += stored
+        kept["partial_matches"] += stored
         kept["kept"] += waiting
         kept["aggregates"] += aggregates
         kept["tasks"] += tasks.held() - stored - waiting - aggregates

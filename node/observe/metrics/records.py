@@ -154,7 +154,7 @@ class MetricRecords:
                 self._drop(kind, len(pending))
                 if not self._in_trouble:
                     self._in_trouble = True
-                    _log.warning("records of %s cannot be written and are let go: %s; make room or fix it", kind, error)
+                    _log.warning("records of %s cannot be written and are dropped: %s; make room on disk", kind, error)
 
     def _drop(self, kind: str, number: int) -> None:
         dropped = self._observed.counters.records_dropped
