@@ -18,7 +18,7 @@ ON_THE_MACHINE: Final = "test_cluster", "test_faults_links", "test_end_to_end"
 begin with: they take turns, where tests run in several processes."""
 
 
-class Shared(LoadScopeScheduling):
+class Shared(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """The tests of a file run in one process, one after the other; files are shared out."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -641,7 +641,7 @@ def test_check_takes_no_functions_for_a_network(folder: Path, capsys: pytest.Cap
         ("value > 5, value > 3", None),
     ],
 )
-def test_conditions_that_nothing_meets_are_warned_of(tmp_path, conditions, said):
+def test_conditions_that_nothing_meets_are_warned_of(tmp_path: Path, conditions: str, said: str | None) -> None:
     text = f"""
 events:
   Temp: {{value: float}}
@@ -715,7 +715,7 @@ def test_a_condition_that_is_always_true_is_warned_of_in_rules_and_subscriptions
     ]
 
 
-def test_a_rule_file_is_no_network(tmp_path):
+def test_a_rule_file_is_no_network(tmp_path: Path) -> None:
     path = tmp_path / "fire.tesla"
     path.write_text("define Fire() from Smoke()", encoding="utf-8")
     with pytest.raises(ConfigError, match="holds rules; name a network file"):

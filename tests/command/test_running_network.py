@@ -92,7 +92,7 @@ class Desk:
             out, err = called.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired:
             called.kill()
-            raise AssertionError(f"{called.args} has not ended: {called.communicate()}") from None
+            raise AssertionError(f"{called.args!r} has not ended: {called.communicate()}") from None
         return Said(called.returncode, out, err)
 
     def __call__(self, *words: str) -> str:

@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
+from headwater.node.edge.interfaces import identity
 from headwater.node.engine import Engine
 from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.messages.control import COORDINATOR
 from tests.kit.faults import a_load, finish, some_time, under_load
-from tests.kit.processes import COORDINATOR, Cluster, identity, lines_of, until
+from tests.kit.processes import Cluster, lines_of, until
 from tests.law.networks import NetworkCase
 from tests.processes.test_faults_disk import flip
 
@@ -158,10 +160,10 @@ def test_the_coordinator_forgets_again_and_again_while_rules_change(strategy: st
     with under_load(case, strategy, tmp_path, seconds=8.0) as cluster:
         answers: dict[str, Any] = {}
 
-        def insist(what: str, *request: Any) -> None:
+        def insist(what: str, method: str, path: str, body: Any = None) -> None:
             while what not in answers:
                 try:
-                    status, answer = cluster.ask_coordinator(*request, key=what)
+                    status, answer = cluster.ask_coordinator(method, path, body, key=what)
                     if status == 200:
                         answers[what] = answer
                     else:  # its token is new, it does not know yet what holds, or a node does not answer in time

@@ -468,16 +468,16 @@ def test_the_same_key_again_is_answered_as_before_also_where_the_request_would_b
     async def scenario() -> None:
         async with a_live_network(tmp_path, a_network()) as (coordinator, _):
             rule = {"text": "define Hot(area: string) from Temp(value > 50) where area = Temp.area"}
-            key = {"headers": {"Idempotency-Key": "one"}}
-            first = await coordinator.call("POST", "/rules", rule, **key)
+            key = {"Idempotency-Key": "one"}
+            first = await coordinator.call("POST", "/rules", rule, headers=key)
             assert first[0] == 200, first
-            assert await coordinator.call("POST", "/rules", rule, **key) == first
+            assert await coordinator.call("POST", "/rules", rule, headers=key) == first
             status, answer = await coordinator.call("POST", "/rules", rule)
             assert (status, "a rule 'Hot' is deployed already" in answer["error"]) == (409, True)
-            key = {"headers": {"Idempotency-Key": "two"}}
-            gone = await coordinator.call("DELETE", "/rules/Hot", **key)
+            key = {"Idempotency-Key": "two"}
+            gone = await coordinator.call("DELETE", "/rules/Hot", headers=key)
             assert gone[0] == 200, gone
-            assert await coordinator.call("DELETE", "/rules/Hot", **key) == gone
+            assert await coordinator.call("DELETE", "/rules/Hot", headers=key) == gone
 
     asyncio.run(scenario())
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -171,9 +172,9 @@ def test_sample_messages_of_a_device_family_become_composites(tmp_path: Path, ki
             letters = [
                 letter for node in file.network.nodes for letter in lines_of(cluster.data(node) / "dead-letters.jsonl")
             ]
-            born = {}
+            born: Counter[str] = Counter()
             for each in statistics():
-                born[each["type"]] = born.get(each["type"], 0) + each["born"]
+                born[each["type"]] += each["born"]
             late = sum(each["late"] for each in statistics())
             assert cluster.bugs() == []
     assert found == FOUND[name]
@@ -200,7 +201,7 @@ def test_a_source_with_a_mapping_can_be_brought_while_the_network_runs(tmp_path:
                 node = "attic" if "temperature" in topic else "cellar"
 
                 def born(node: str = node) -> bool:
-                    return sum(each["born"] for each in cluster.ask(node, "/statistics")["events"]) == 1
+                    return bool(sum(each["born"] for each in cluster.ask(node, "/statistics")["events"]) == 1)
 
                 until(born, f"{topic} is born", cluster)
             cluster.wait_until_delivered(1)
@@ -253,7 +254,7 @@ def test_random_payloads_never_end_a_source_and_what_cannot_be_mapped_is_refused
 
 
 KINDS = {"string": str, "float": float, "int": int, "bool": bool}
-ODD = [
+ODD: list[Any] = [
     None,
     True,
     0,

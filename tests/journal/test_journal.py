@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from headwater.protocol.journal.files import (
     VERSION,
     segments_in,
     snapshots_in,
+    write_all,
 )
 from headwater.protocol.journal.recovery import BAD_FILES_MAX
 
@@ -117,7 +119,7 @@ def test_in_an_event_loop_thens_run_in_order_and_only_after_their_records_are_in
         journal = opened(tmp_path / "j", durability)
         for number, record in enumerate(records):
             journal.append(record)
-            journal.commit(lambda number=number: then(number))
+            journal.commit(partial(then, number))
             if number % 7 == 0:
                 await asyncio.sleep(0)
             assert number not in ran
@@ -198,12 +200,15 @@ def test_a_then_that_fails_does_not_keep_the_others_from_running(tmp_path: Path)
     ran: list[int] = []
     told: list[str] = []
 
+    def divide(number: int) -> None:
+        ran.append(10 // number)
+
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: told.append(str(context["exception"])))
         journal = opened(tmp_path)
         for number in range(3):
             journal.append(b"a")
-            journal.commit(lambda number=number: ran.append(10 // number))
+            journal.commit(partial(divide, number))
         await journal.close()
 
     asyncio.run(run())
@@ -275,7 +280,7 @@ def test_a_snapshot_stands_for_everything_before_it_also_for_what_was_not_yet_co
         journal = opened(tmp_path, durability)
         for name in "abc":
             journal.append(name.encode())
-            journal.commit(lambda name=name: ran.append(name))
+            journal.commit(partial(ran.append, name))
         journal.append(b"d")
         assert journal.save_snapshot(b"abcd")
         assert not journal.save_snapshot(b"too soon")
@@ -605,7 +610,7 @@ def test_a_full_disk_holds_everything_up_says_so_once_and_goes_on_when_there_is_
         journal.on_recovered = lambda: told.append("recovered")
         for number, record in enumerate(records):
             journal.append(record)
-            journal.commit(lambda number=number: ran.append(number))
+            journal.commit(partial(ran.append, number))
             if number % 5 == 0:
                 await asyncio.sleep(0.002)
         await until(lambda: journal.is_full)
@@ -703,7 +708,7 @@ def test_a_limit_on_the_size_of_files_is_like_a_full_disk(
         file_size_limit(SEGMENT_HEADER_BYTES + RECORD_HEADER_BYTES + len(records[0]) + 5)
         for record in records[1:]:
             journal.append(record)
-            journal.commit(lambda record=record: ran.append(record))
+            journal.commit(partial(ran.append, record))
         await until(lambda: journal.is_full)
         assert "File too large" in told[0]
         assert ran == records[: len(ran)]
@@ -723,7 +728,6 @@ def test_after_a_failed_sync_the_group_is_written_to_a_new_segment_and_never_rea
 ) -> None:
     """No real disk can be told to fail here, so the call that writes does: after a part, or all, has been written."""
     rng = random.Random(seed)
-    write_all = writer_module.write_all
 
     def failing(descriptor: int, data: bytes, offset: int) -> None:
         if rng.random() < 0.3:
@@ -739,7 +743,7 @@ def test_after_a_failed_sync_the_group_is_written_to_a_new_segment_and_never_rea
     with monkeypatch.context() as patched:
         patched.setattr(writer_module, "write_all", failing)
         if not may_truncate:
-            patched.setattr(writer_module.os, "ftruncate", no_truncate)
+            patched.setattr(os, "ftruncate", no_truncate)
             patched.setattr(Path, "unlink", lambda path, missing_ok=False: no_truncate(0, 0))
 
         def then() -> None:

@@ -25,10 +25,10 @@ from typing import Any
 from headwater.coordinator.layout.stages import Layout
 from headwater.deploy.cluster.local import HOST, PORTS, free_ports
 from headwater.node.core import NodeSettings
-from headwater.node.edge.interfaces import identity
+from headwater.node.edge.interfaces import identity as identity
 from headwater.protocol.edge import Destination, Feed, FileTo, TraceFeed
 from headwater.protocol.links import make_keys
-from headwater.protocol.messages.control import COORDINATOR
+from headwater.protocol.messages.control import COORDINATOR as COORDINATOR
 from headwater.protocol.network import Network
 from tests.kit import patience
 from tests.kit.patience import ANSWER_S, joined

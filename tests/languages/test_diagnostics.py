@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.protocol.events import EventType
-from headwater.protocol.languages import RuleTextError, Source, parse_rules
+from headwater.protocol.languages import Language, RuleTextError, Source, parse_rules
 from headwater.protocol.languages.sources import TEXT_BYTES_MAX
 
 FIRE = """\
@@ -1635,13 +1636,13 @@ SAMPLES = [
 @pytest.mark.parametrize(
     ("language", "text", "expected"), [row[1:] for row in SAMPLES], ids=[row[0] for row in SAMPLES]
 )
-def test_mistake_is_shown_with_its_place_and_a_way_out(language, text, expected):
+def test_mistake_is_shown_with_its_place_and_a_way_out(language: Language, text: str, expected: Iterable[str]) -> None:
     with pytest.raises(RuleTextError) as caught:
         parse_rules([Source(text, f"r.{language}", language)])
     assert str(caught.value).split("\n") == list(expected)
 
 
-def test_all_mistakes_of_all_files_are_reported_together():
+def test_all_mistakes_of_all_files_are_reported_together() -> None:
     sources = [Source("SEQ(A a, B", "one.sase", "sase"), Source("define X() frm A()", "two.tesla", "tesla")]
     with pytest.raises(RuleTextError) as caught:
         parse_rules(sources)
@@ -1649,7 +1650,7 @@ def test_all_mistakes_of_all_files_are_reported_together():
     assert places == [("one.sase", 1, 11), ("two.tesla", 1, 12)]
 
 
-def test_given_types_close_the_set_and_meet_declarations():
+def test_given_types_close_the_set_and_meet_declarations() -> None:
     types = [EventType("A", {"v": "int"})]
     with pytest.raises(RuleTextError, match="unknown event type 'B'"):
         parse_rules([Source("SEQ(A a, B b) WITHIN 5 s", "r.sase", "sase")], types)
@@ -1659,12 +1660,12 @@ def test_given_types_close_the_set_and_meet_declarations():
     assert parse_rules([again], types).types == {"A": types[0]}
 
 
-def test_a_lone_surrogate_is_a_mistake_in_the_text():
+def test_a_lone_surrogate_is_a_mistake_in_the_text() -> None:
     with pytest.raises(RuleTextError, match="lone surrogate"):
         parse_rules([Source("SEQ(A a, B b) WHERE a.s = '\ud800' WITHIN 5 s", "r.sase", "sase")])
 
 
-def test_a_text_of_a_megabyte_is_read():
+def test_a_text_of_a_megabyte_is_read() -> None:
     rule = "R{}: SEQ(A a, B b, C c) WHERE SAME[id] AND a.v > {} AND b.v < a.v WITHIN 5 min\n# {}\n"
     text = "".join(rule.format(i, i, "x" * 900) for i in range(1_040))
     assert 1_000_000 < len(text) <= TEXT_BYTES_MAX
@@ -1690,13 +1691,13 @@ def nested_conjunctions() -> str:
     ],
     ids=["nested conjunctions", "many quotes", "many signs", "many digits", "long name", "long list"],
 )
-def test_outsized_text_is_explained_briefly(condition):
+def test_outsized_text_is_explained_briefly(condition: str) -> None:
     with pytest.raises(RuleTextError) as caught:
         parse_rules([Source(f"SEQ(A a, B b) WHERE {condition} WITHIN 5 s", "r.sase", "sase")])
     assert len(str(caught.value)) < 1_000
 
 
-VALID = (
+VALID: tuple[tuple[Language, str], ...] = (
     (
         "tesla",
         FIRE
@@ -1774,7 +1775,7 @@ def mutate(text: str, rng: random.Random) -> str:
     return text
 
 
-def parses_or_explains(text: str | bytes, language: str) -> None:
+def parses_or_explains(text: str | bytes, language: Language) -> None:
     found = None
     try:
         parse_rules([Source(text, "r", language)])
@@ -1789,7 +1790,7 @@ def parses_or_explains(text: str | bytes, language: str) -> None:
 
 @given(st.integers(0, 2**32), st.sampled_from(VALID))
 @settings(max_examples=600, deadline=None)
-def test_damaged_text_parses_or_is_explained(seed, valid):
+def test_damaged_text_parses_or_is_explained(seed: int, valid: tuple[Language, str]) -> None:
     language, text = valid
     parses_or_explains(mutate(text, random.Random(seed)), language)
 
@@ -1799,5 +1800,5 @@ def test_damaged_text_parses_or_is_explained(seed, valid):
     st.sampled_from(["tesla", "sase"]),
 )
 @settings(max_examples=400, deadline=None)
-def test_noise_is_explained(noise, language):
+def test_noise_is_explained(noise: str | bytes, language: Language) -> None:
     parses_or_explains(noise, language)

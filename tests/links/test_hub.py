@@ -277,10 +277,10 @@ def test_mistakes_of_the_caller_are_said() -> None:
             a.hub.add_peer("far", dial="tcp://192.0.2.1:5")
         await closed(a)
         b, c = Ends("b"), Ends("c")
-        address = await b.hub.start("tcp://localhost:0")
-        assert address is not None
+        taken = await b.hub.start("tcp://localhost:0")
+        assert taken is not None
         with pytest.raises(ConfigError, match="cannot listen"):
-            await c.hub.start(address)
+            await c.hub.start(taken)
         await closed(b, c)
 
     run(test())

@@ -21,8 +21,9 @@ from headwater.protocol.links.frames import (
     decode,
     encode,
 )
+from headwater.protocol.links.happenings import Acknowledged, Down, Identity, Received
 from headwater.protocol.links.numbering import Incoming, Outgoing, digest_with
-from headwater.protocol.links.session import Acknowledged, Down, Identity, Phase, Received, Session
+from headwater.protocol.links.session import Phase, Session
 from headwater.protocol.links.settings import LinkError, LinkSettings, PeerState
 from headwater.protocol.links.shaping import Shaper
 from tests.kit.link_world import World

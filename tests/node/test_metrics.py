@@ -22,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import Simulation
 from headwater.node.core import NodeCore
+from headwater.node.effects import Send
 from headwater.node.observe import accounts
 from headwater.node.observe.accounts import KINDS, RECEIVED_KINDS, Accounts, Traffic
 from headwater.node.observe.http import Response, serve
@@ -288,7 +289,7 @@ def test_lag_is_measured_from_the_least_watermark() -> None:
 
 def test_a_node_shows_whom_it_waits_for() -> None:
     node = ANode(LAST, parent=None, children=["left"], sources="A", sinks=["Y"])
-    deployed = [effect.message for effect in node.child_says("left", "B") if hasattr(effect, "message")]
+    deployed = [effect.message for effect in node.child_says("left", "B") if isinstance(effect, Send)]
     numbers = [message.number for message in deployed if isinstance(message, Deploy)]
     assert numbers
     node.bears(a_born_event("A", 50), at_us=50)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,8 +33,9 @@ from headwater.deploy.experiments.trex.scenario import Scenario, degree_for
 from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK
 from headwater.deploy.experiments.trex.sweeps import DEFAULT, SWEEPS, pull_scenario
 from headwater.deploy.experiments.trex.topology import nearest
-from headwater.deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
+from headwater.deploy.simulation.outcome import KINDS, Delivery, Outcome
 from headwater.node.engine import Engine
+from headwater.node.observe.accounts import Traffic
 from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
@@ -535,7 +537,7 @@ def test_times_are_shown_as_people_say_them(seconds: float, shown: str) -> None:
 # -- what is shown -----------------------------------------------------------------------------------------------------
 
 
-def rows_with(traffic: Callable[[int, float, str], float], delay: Callable[[str], float]) -> list[Row]:
+def rows_with(traffic: Callable[[Any, float, str], float], delay: Callable[[str], float]) -> list[Row]:
     jobs = replace(QUICK, seeds=2).jobs([10, 12, 20], TREE_STRATEGIES)
     rows = []
     for job in jobs:
@@ -572,7 +574,7 @@ def test_findings_come_out_where_the_numbers_are_as_in_the_paper() -> None:
     ids=["mt near centr", "mt as slow as st", "mt dear with 2", "mt always cheap", "pull saves too little"],
 )
 def test_a_finding_does_not_come_out_where_the_numbers_say_otherwise(
-    number: int, traffic: Callable[[int, float, str], float], delay: dict[str, float]
+    number: int, traffic: Callable[[Any, float, str], float], delay: dict[str, float]
 ) -> None:
     found = findings(rows_with(traffic, delay.__getitem__))
     assert [finding.number for finding in found if not finding.came_out] == [number]

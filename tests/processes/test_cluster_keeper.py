@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_a_process_that_is_killed_is_started_again_and_counted(run: Run) -> None
 
     os.kill(killed, signal.SIGKILL)
 
-    until(lambda: told(run, "p1")["restarts"] == 1 and told(run, "p1")["pid"], "p1 is back")
+    until(partial(restarted, run, 1), "p1 is back")
     until(lambda: text_of(run, "p1").count("is there") == 2, "p1 has started again")
     assert told(run, "p1")["exit"] == "was ended by SIGKILL"
     assert told(run, "p1")["pid"] != killed
@@ -79,12 +80,17 @@ def test_a_process_that_is_killed_is_started_again_and_counted(run: Run) -> None
     assert {row.name: (row.state, row.restarts) for row in rows(run)} == {"p1": ("up", 1), "p2": ("up", 0)}
 
 
+def restarted(run: Run, times: int) -> bool:
+    process = told(run, "p1")
+    return bool(process["restarts"] == times and process["pid"])
+
+
 def test_a_process_that_keeps_dying_is_tried_again_less_and_less_often(run: Run) -> None:
     keep(run, standin(run, "p1"))
     until(lambda: told(run, "p1")["pid"], "p1 is up")
     for restarts in range(1, 4):
         os.kill(told(run, "p1")["pid"], signal.SIGKILL)
-        until(lambda wanted=restarts: told(run, "p1")["restarts"] == wanted and told(run, "p1")["pid"], "p1 is back")
+        until(partial(restarted, run, restarts), "p1 is back")
     waits = [line.rpartition(" in ")[2] for line in run.keeper_log.read_text().splitlines() if "again in" in line]
     assert waits == ["0.2 s", "0.4 s", "0.8 s"]
 

@@ -71,7 +71,7 @@ class Commands:
         called = self.popen(*words)
         out, err = output_of(called, timeout_s)
         assert called.returncode == code, f"headwater {' '.join(words)}:\n{out}\n{err}"
-        return out + err
+        return str(out + err)
 
     def ps(self) -> dict[str, dict[str, Any]]:
         told = json.loads(self("ps", "--json"))
