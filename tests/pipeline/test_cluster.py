@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -19,6 +18,7 @@ import pytest
 from headwater.pipeline.spark.java import java_home
 from headwater.protocol.errors import ConfigError
 from tests.kit.patience import COMMAND_S, output_of, run_to_its_end, until
+from tests.kit.ports import free_port
 
 PROJECT: Final = Path(__file__).parent.parent.parent
 DEFAULTS: Final = """\
@@ -83,8 +83,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "SPARK_DRIVER_MEMORY": "1g",
         "PYSPARK_PYTHON": str(python_without_headwater(home)),
     }
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     master = f"spark://127.0.0.1:{port}"
     begun: list[subprocess.Popen[bytes]] = []
     try:

@@ -17,7 +17,6 @@ import pytest
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster import log_files
 from headwater.deploy.cluster.keeper import how_it_ended
-from headwater.deploy.cluster.local import free_ports
 from headwater.deploy.cluster.plan import Kind, Plan, Process, file_name, plan_from_json
 from headwater.deploy.cluster.processes import usage
 from headwater.deploy.cluster.runs import Run, marked, the_run, write_whole
@@ -28,6 +27,7 @@ from headwater.deploy.cluster.stop import stop
 from headwater.deploy.network.file import read_network
 from headwater.protocol.errors import ConfigError
 from tests.kit.patience import until
+from tests.kit.ports import free_port
 
 STANDIN = Path(__file__).parent.parent / "kit" / "standin.py"
 
@@ -220,11 +220,10 @@ class Standins:
         pass
 
     def build(self, run: Run, wishes: Wishes) -> Plan:
-        ports = free_ports(0)
         run.logs.mkdir(parents=True, exist_ok=True)
-        pages = {node: f"127.0.0.1:{next(ports)}" for node in wishes.file.network.nodes}
+        pages = {node: f"127.0.0.1:{free_port()}" for node in wishes.file.network.nodes}
         first = standin(
-            run, "@coordinator", "--after", *pages.values(), role="coordinator", http=f"127.0.0.1:{next(ports)}"
+            run, "@coordinator", "--after", *pages.values(), role="coordinator", http=f"127.0.0.1:{free_port()}"
         )
         nodes = [standin(run, node, *self.words.get(node, []), http=page) for node, page in pages.items()]
         return Plan(name=run.name, kind=self.kind, network="none", processes=(first, *nodes))

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from headwater.deploy.cluster.local import free_ports
 from headwater.deploy.cluster.machine import call
 from headwater.deploy.cluster.plan import KINDS
 from headwater.deploy.cluster.runs import Run, marked
@@ -23,6 +22,7 @@ from headwater.deploy.cluster.stages import stage_of
 from headwater.deploy.cluster.stop import stop
 from headwater.protocol.errors import ConfigError
 from tests.kit.patience import PATIENCE_S, output_of, run_to_its_end, until
+from tests.kit.ports import free_port
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 BUILD_S_MAX = 900.0  # the base image of containers, where it is not in the cache
@@ -215,7 +215,7 @@ asyncio.run(main(*sys.argv[1].split(":")))
 @pytest.mark.parametrize("kind", ["local", "netns"])
 def test_an_embedded_broker_is_started_where_nodes_reach_it(kind: str, headwater: Commands) -> None:
     check(kind)
-    port = next(free_ports(4711))
+    port = free_port()
     (headwater.folder / "fire.yaml").write_text(MQTT_NETWORK.replace("PORT", str(port)))
     with socket.create_server(("127.0.0.1", port)):
         if kind == "local":
