@@ -26,9 +26,11 @@ from headwater.node.edge.mqtt_client import wildcards
 from headwater.node.edge.payloads import PayloadReader
 from headwater.protocol.edge import Broker, Feed, MqttFeed
 from headwater.protocol.payload_maps import topic_filter
-from tests.kit.edge import MOSQUITTO, Mosquitto, a_broker, an_edge, free_port, run, running
+from tests.kit.edge import MOSQUITTO, Mosquitto, a_broker, an_edge, run, running
 from tests.kit.edge import Taken as TakenArrivals
 from tests.kit.edge import until as until_async
+from tests.kit.patience import ANSWER_S
+from tests.kit.ports import free_port
 from tests.kit.processes import Cluster, lines_of, until
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "devices"
@@ -122,7 +124,7 @@ def broker_of(kind: str, folder: Path) -> Iterator[Broker]:
 
 def publish(broker: Broker, topic: str, payload: str) -> None:
     async def once() -> None:
-        async with aiomqtt.Client(broker.host, broker.port, timeout=60) as client:
+        async with aiomqtt.Client(broker.host, broker.port, timeout=ANSWER_S) as client:
             await client.publish(topic, SEND.sent_now(payload), qos=1)
 
     asyncio.run(once())

@@ -23,13 +23,13 @@ from headwater.deploy.network.file import read_network
 from headwater.node.client import Client
 from headwater.protocol.edge import ClientFeed, ClientTo
 from headwater.protocol.languages import Source, parse_rules
+from tests.kit.patience import patiently
 from tests.kit.processes import Cluster, until
 from tests.kit.snippets import PROJECT, Snippet, agrees, on_page, snippets
 
 ALL = snippets()
 NOT_RUN_MAX = 33  # no more than these can be left out; a new one needs a reason, and one of these to be run instead
 FIRE = "{'area': 'A1', 'temperature':"
-LONG = 60.0  # seconds that an answer may take on a busy machine
 
 
 def of(*kinds: str) -> list[Any]:
@@ -148,7 +148,7 @@ async def _until_printed(text: str, where: str, names: dict[str, Any], printed: 
     start = len(printed.getvalue())
     running = asyncio.create_task(_run(code, names))
     listens, prints = "async for" in text, "print(" in text
-    async with asyncio.timeout(LONG):
+    async with patiently():
         while not running.done() and not (prints and FIRE in printed.getvalue()[start:]):
             await asyncio.sleep(0.02 if prints or not listens else 1.0)
             if listens and not prints:

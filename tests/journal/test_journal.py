@@ -257,10 +257,9 @@ def test_the_thread_sleeps_while_nothing_is_committed(tmp_path: Path) -> None:
         journal.commit(lambda: ran.append(1))
         await until(lambda: bool(ran))
         (thread,) = (t for t in threading.enumerate() if t.name == "journal")
-        await asyncio.sleep(0.2)
-        before = wakeups(thread)
-        await asyncio.sleep(0.5)
-        assert wakeups(thread) == before
+        before = -1
+        while before != (before := wakeups(thread)):  # on a busy machine it may take a while to fall asleep
+            await asyncio.sleep(0.5)
         await journal.close()
         assert not thread.is_alive()
 

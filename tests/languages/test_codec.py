@@ -70,7 +70,7 @@ def test_bad_bytes_are_refused_with_a_sentence(data: bytes, message: str) -> Non
     assert message in str(refused.value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 10**6))
 def test_damaged_encodings_never_raise_anything_else(seed: int) -> None:
     rng = random.Random(seed)

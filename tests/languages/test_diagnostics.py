@@ -1789,7 +1789,7 @@ def parses_or_explains(text: str | bytes, language: Language) -> None:
 
 
 @given(st.integers(0, 2**32), st.sampled_from(VALID))
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=600)
 def test_damaged_text_parses_or_is_explained(seed: int, valid: tuple[Language, str]) -> None:
     language, text = valid
     parses_or_explains(mutate(text, random.Random(seed)), language)
@@ -1799,6 +1799,6 @@ def test_damaged_text_parses_or_is_explained(seed: int, valid: tuple[Language, s
     st.one_of(st.binary(max_size=200), st.text(max_size=200), st.lists(st.sampled_from(PIECES)).map("".join)),
     st.sampled_from(["tesla", "sase"]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_noise_is_explained(noise: str | bytes, language: Language) -> None:
     parses_or_explains(noise, language)

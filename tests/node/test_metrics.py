@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
@@ -47,7 +46,8 @@ from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
 from headwater.protocol.wire.messages import Wire
 from tests.kit.builders import TYPES, chain, each, rule
-from tests.kit.patience import ANSWER_S
+from tests.kit.patience import ANSWER_S, soon
+from tests.kit.ports import free_port
 from tests.node.test_core import LAST, ANode
 from tests.node.test_core import event as a_born_event
 
@@ -431,8 +431,7 @@ def test_records_hold_matches_and_what_was_counted_in_between(
         records.delivered(0, 1, match, match.ts + 2_000, live=True)
         records.delivered(0, 2, match, match.ts + 3_000, live=False)
         records.born(7_000, 3, (4, 6), (5_000, 6_000), "0a1b")
-        await asyncio.sleep(0.1)
-        assert len(list(lines_of(sorted(tmp_path.glob("matches-*"))))) == 2
+        await soon(lambda: len(list(lines_of(sorted(tmp_path.glob("matches-*"))))) == 2)
         await records.close()
 
     asyncio.run(run())
@@ -465,7 +464,7 @@ def test_metrics_are_recorded_again_and_again(observed: Observed, tmp_path: Path
     async def run() -> None:
         records = Records(tmp_path, observed, metrics_every_s=0.02, flush_every_s=0.01)
         records.start()
-        await asyncio.sleep(0.2)
+        await soon(lambda: len(list(lines_of(sorted(tmp_path.glob("metrics-*"))))) > 2)
         await records.close()
 
     asyncio.run(run())
@@ -495,13 +494,6 @@ def test_records_that_cannot_be_written_are_counted_and_let_go(
 
 
 # -- Prometheus itself -------------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def query(port: int, expression: str) -> Any:

@@ -179,7 +179,7 @@ links = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     link=links,
     outages=st.lists(intervals, max_size=4),
