@@ -112,13 +112,13 @@ def broker_of(kind: str, folder: Path) -> Iterator[Broker]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     embedded = EmbeddedBroker("127.0.0.1", port)
-    asyncio.run_coroutine_threadsafe(embedded.start(), loop).result(60)
+    asyncio.run_coroutine_threadsafe(embedded.start(), loop).result(ANSWER_S)
     try:
         yield Broker("127.0.0.1", port)
     finally:
-        asyncio.run_coroutine_threadsafe(embedded.stop(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(embedded.stop(), loop).result(ANSWER_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(ANSWER_S)
         loop.close()
 
 

@@ -94,7 +94,7 @@ class Device(Teller):
         sure = 0  # of so many the broker has said that it has them
         while not self._stop.is_set() or sure < len(self.told):
             try:
-                async with aiomqtt.Client("127.0.0.1", self._port, timeout=PATIENCE_S) as client:
+                async with aiomqtt.Client("127.0.0.1", self._port, timeout=5) as client:
                     sure = max(0, sure - SENT_AGAIN)  # a broker that is killed may have lost what it has acknowledged
                     while not self._stop.is_set() or sure < len(self.told):
                         while sure < len(self.told):

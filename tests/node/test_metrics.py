@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import shutil
@@ -46,7 +47,7 @@ from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
 from headwater.protocol.wire.messages import Wire
 from tests.kit.builders import TYPES, chain, each, rule
-from tests.kit.patience import ANSWER_S, soon
+from tests.kit.patience import ANSWER_S, output_of, patiently, soon
 from tests.kit.ports import free_port
 from tests.node.test_core import LAST, ANode
 from tests.node.test_core import event as a_born_event
@@ -514,7 +515,7 @@ def test_prometheus_scrapes_a_node_and_answers_questions_about_it(observed: Obse
         port = free_port()
         config = tmp_path / "prometheus.yml"
         config.write_text(
-            "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
+            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
             f"scrape_configs: [{{job_name: headwater, static_configs: [{{targets: ['127.0.0.1:{server.port}']}}]}}]\n"
         )
         process = subprocess.Popen(
@@ -528,25 +529,21 @@ def test_prometheus_scrapes_a_node_and_answers_questions_about_it(observed: Obse
             stderr=(tmp_path / "log").open("wb"),
         )
         try:
-            for _ in range(300):
-                await asyncio.sleep(0.1)
-                try:
-                    if await asyncio.to_thread(query, port, "headwater_events_born_total"):
-                        break
-                except OSError:
-                    continue
-            else:
-                pytest.fail(f"no scrape: {(tmp_path / 'log').read_text()[-2000:]}")
-            (born,) = await asyncio.to_thread(query, port, 'headwater_events_born_total{type="A"}')
+            latency = "histogram_quantile(1, headwater_detection_latency_seconds_bucket)"
+            asked = ('headwater_events_born_total{type="A"}', "up", latency)
+            found: list[list[Any]] = []
+            async with patiently():
+                while not (all(found) and found):  # it has not begun, or the latest scrape came too late
+                    await asyncio.sleep(0.1)
+                    with contextlib.suppress(OSError):
+                        found = [await asyncio.to_thread(query, port, each) for each in asked]
+            ((born,), (up,), (latency_s,)) = found
             assert born["value"][1] == "12"
-            (up,) = await asyncio.to_thread(query, port, "up")
             assert up["value"][1] == "1"
-            expression = "histogram_quantile(1, headwater_detection_latency_seconds_bucket)"
-            (latency,) = await asyncio.to_thread(query, port, expression)
-            assert 0.003 < float(latency["value"][1]) <= 0.005
+            assert 0.003 < float(latency_s["value"][1]) <= 0.005
         finally:
             process.terminate()
-            process.wait(10)
+            output_of(process)
             await server.close()
 
     asyncio.run(run())

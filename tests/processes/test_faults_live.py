@@ -26,7 +26,6 @@ from headwater.protocol.network import Network
 from tests.kit.builders import TYPES
 from tests.kit.edge import MOSQUITTO, Mosquitto
 from tests.kit.faults import names, some_time
-from tests.kit.patience import PATIENCE_S
 from tests.kit.ports import free_port
 from tests.kit.processes import Cluster, assert_exact, difference, until
 from tests.law.law import SERVED
@@ -100,7 +99,7 @@ class Device:
         number = 1
         while number <= self.count:
             try:
-                async with aiomqtt.Client("127.0.0.1", self.port, identifier=self.name, timeout=PATIENCE_S) as client:
+                async with aiomqtt.Client("127.0.0.1", self.port, identifier=self.name, timeout=5) as client:
                     self.connections += 1
                     number = max(1, number - SENT_AGAIN)
                     while number <= self.count:
