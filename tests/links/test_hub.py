@@ -19,7 +19,7 @@ from headwater.protocol.links.frames import OFFER, Frame, Hello, Kind, decode, e
 from headwater.protocol.links.settings import FRAME_BYTES_MAX
 from tests.kit.link_ends import Ends, a_pair, closed, run, strangers, until, written
 from tests.kit.patience import ANSWER_S, run_to_its_end
-from tests.links.test_session import bad_frames
+from tests.links.test_frames import bad_frames
 
 PROJECT = Path(__file__).parent.parent.parent
 LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
