@@ -7,18 +7,24 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from headwater.pipeline.spark.java import java_home
 from headwater.pipeline.spark.session import spark_session
 from headwater.protocol.errors import ConfigError
 
+# By default, an example that takes longer than 200 ms fails, and so do examples that are drawn slowly: on a busy
+# machine, any of them may be. All draws are the same in every run, like those of the other random tests.
+settings.register_profile("unhurried", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("unhurried")
+
 ON_THE_MACHINE: Final = "test_cluster", "test_faults_links", "test_end_to_end"
 """Files whose tests make devices, containers and networks with ports of their own on this machine, by what their names
 begin with: they take turns, where tests run in several processes."""
 
 
-class Shared(LoadScopeScheduling):
+class Shared(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """The tests of a file run in one process, one after the other; files are shared out."""
 
     def _split_scope(self, nodeid: str) -> str:

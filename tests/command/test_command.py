@@ -25,7 +25,7 @@ from headwater.deploy.cli.output import any_number_of_digits
 from headwater.deploy.cluster.patience import Patience
 from headwater.node.engine import Engine
 from headwater.protocol.errors import RuleError
-from tests.kit.patience import PATIENCE_S, output_of, until
+from tests.kit.patience import ANSWER_S, PATIENCE_S, output_of, until
 
 PROJECT = Path(__file__).parent.parent.parent
 FIRE = PROJECT / "examples" / "fire"
@@ -593,7 +593,7 @@ def test_a_terminal_gets_a_progress_bar(desk: Desk) -> None:
             break
         shown += chunk
     os.close(master)
-    assert process.wait(30) == 0
+    assert process.wait(ANSWER_S) == 0
     assert b"events" in shown
     assert b"/s" in shown
 

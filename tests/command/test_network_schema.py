@@ -39,6 +39,7 @@ def as_an_editor_reads_it(node: yaml.Node) -> Any:
         return {str(key.value): as_an_editor_reads_it(value) for key, value in node.value}
     if isinstance(node, yaml.SequenceNode):
         return [as_an_editor_reads_it(each) for each in node.value]
+    assert isinstance(node, yaml.ScalarNode)
     text = str(node.value)
     if node.style is None and text in ("", "~", "null", "true", "false"):
         return {"true": True, "false": False}.get(text)

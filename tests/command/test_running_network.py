@@ -5,12 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import signal
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,32 +15,10 @@ import pytest
 
 from headwater.deploy.cli.command import main
 from headwater.deploy.cli.running_network import in_reading_order
-from headwater.deploy.cluster.runs import Run
 from headwater.deploy.cluster.stop import stop
+from tests.kit.fire_folder import FireFolder
+from tests.kit.patience import ANSWER_S, output_of, until
 
-PROJECT = Path(__file__).resolve().parent.parent.parent
-PATIENCE_S = 180.0
-
-NETWORK = """\
-events:
-  Smoke: {area: string}
-  Temp: {area: string, value: float}
-nodes: [p1, p2, p3]
-links:
-  - {between: [p1, p2]}
-  - {between: [p2, p3]}
-sources:
-  - {node: p2, type: Smoke, rate: 5/s, values: {area: {choice: [A1, A2]}}}
-  - {node: p3, type: Temp, rate: 10/s, values: {area: {choice: [A1, A2]}, value: {uniform: [40, 60]}}}
-sinks:
-  - {node: p1, subscribe: Fire, to: {file: fires.jsonl}}
-rules:
-  - |
-    define Fire(area: string, temperature: float)
-    from Smoke() and last Temp(area = Smoke.area, value > 45) within 5 s from Smoke
-    where area = Smoke.area, temperature = Temp.value
-strategy: st
-"""
 HOT = "define Hot(area: string) from Temp(value > 50) where area = Temp.area\n"
 PAIR = "SEQ(Hot h, Smoke s) WHERE SAME[area] WITHIN 2 s RETURN Pair(area = s.area)\n"
 
@@ -54,31 +29,10 @@ class Said(NamedTuple):
     err: str
 
 
-class Desk:
-    """A folder in which a user works with a network, and a run of it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.run = Run(folder / ".headwater" / "fire")
-        self.write("fire.yaml", NETWORK)
-
-    def write(self, name: str, text: str) -> str:
-        (self.folder / name).write_text(text)
-        return name
-
-    def start(self, *words: str) -> subprocess.Popen[str]:
-        """The command in a process of its own."""
-        return subprocess.Popen(
-            [sys.executable, "-m", "headwater.deploy.cli.command", *words],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(PROJECT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+class Desk(FireFolder):
+    """Commands in this process, which has imported everything already; most of them ask a network that runs."""
 
     def ask(self, *words: str) -> Said:
-        """The same in this process, which has imported everything already."""
         out, err = io.StringIO(), io.StringIO()
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
@@ -88,11 +42,7 @@ class Desk:
 
     @staticmethod
     def ended(called: subprocess.Popen[str]) -> Said:
-        try:
-            out, err = called.communicate(timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            called.kill()
-            raise AssertionError(f"{called.args} has not ended: {called.communicate()}") from None
+        out, err = output_of(called)
         return Said(called.returncode, out, err)
 
     def __call__(self, *words: str) -> str:
@@ -135,15 +85,6 @@ def as_it_was(desk: Desk) -> Iterator[None]:
     numbers = [str(each["number"]) for each in desk.lines("subscriptions", "--json") if each["number"]]
     if numbers:
         desk.ask("unsubscribe", *numbers)
-
-
-def until(is_so: Callable[[], Any], what: str) -> Any:
-    ends = time.monotonic() + PATIENCE_S
-    while time.monotonic() < ends:
-        if found := is_so():
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"it never happened that {what}")
 
 
 def live_rules(desk: Desk) -> dict[str, dict[str, Any]]:
@@ -269,7 +210,7 @@ def test_a_reader_that_leaves_ends_the_subscription(desk: Desk) -> None:
     assert listening.stdout is not None
     listening.stdout.readline()
     listening.stdout.close()
-    assert listening.wait(PATIENCE_S) == 0
+    assert desk.ended(listening).code == 0
     assert [each["number"] for each in desk.lines("subscriptions", "--json")] == [0]
 
 
@@ -304,7 +245,7 @@ def test_a_network_delivers_elsewhere_until_it_is_told_to_end(desk: Desk) -> Non
 def changes(desk: Desk) -> list[dict[str, Any]]:
     import urllib.request
 
-    with urllib.request.urlopen(f"http://{desk.coordinator()[0]}/plans", timeout=PATIENCE_S) as answer:
+    with urllib.request.urlopen(f"http://{desk.coordinator()[0]}/plans", timeout=ANSWER_S) as answer:
         found: list[dict[str, Any]] = json.load(answer)["changes"]
     return found
 

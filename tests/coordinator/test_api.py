@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,12 @@ def route_of(method: str, path: str) -> Route:
     raise AssertionError(f"no route for {method} {path}")
 
 
+async def in_time(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with patiently():
+        while not await holds():
+            await asyncio.sleep(0.01)
+
+
 def test_every_answer_of_a_live_run_fits_its_description(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with a_live_network(tmp_path, a_network(4)) as (coordinator, nodes):
@@ -242,10 +249,7 @@ def test_every_answer_of_a_live_run_fits_its_description(tmp_path: Path) -> None
             async def has_heard() -> bool:
                 return bool((await call("GET", "/statistics"))[1]["rates"])
 
-            for _ in range(1000):
-                if await has_heard():
-                    break
-                await asyncio.sleep(0.01)
+            await in_time(has_heard)
             for path in ("/health", "/ready", "/openapi.json", "/metrics", "/network", "/nodes", "/nodes/n1", "/links"):
                 assert (await call("GET", path))[0] == 200
             statistics = (await call("GET", "/statistics"))[1]
@@ -273,19 +277,21 @@ def test_every_answer_of_a_live_run_fits_its_description(tmp_path: Path) -> None
             assert (await call("POST", "/links/n2/n1/back"))[0] == 200
             assert (await call("POST", "/nodes/n4/lost"))[0] == 409, "it is up"
             await nodes["n4"].hub.close()
-            for _ in range(1000):
-                if (await call("GET", "/nodes/n4"))[1]["state"] == "down":
-                    break
-                await asyncio.sleep(0.01)
+
+            async def is_down() -> bool:
+                return bool((await call("GET", "/nodes/n4"))[1]["state"] == "down")
+
+            await in_time(is_down)
             assert (await call("POST", "/nodes/n4/lost"))[0] == 200
             assert (await call("GET", "/nodes/n4"))[1]["state"] == "lost"
             assert (await call("POST", "/nodes/n4/back"))[0] == 409
             nodes["n4"] = await LiveNode("n4", coordinator, life="second").start()
             await until(lambda: nodes["n4"].is_up.is_set(), "the node is connected again")
-            for _ in range(1000):
-                if (await call("POST", "/nodes/n4/back"))[0] == 200:
-                    break
-                await asyncio.sleep(0.01)
+
+            async def is_taken_back() -> bool:
+                return bool((await call("POST", "/nodes/n4/back"))[0] == 200)
+
+            await in_time(is_taken_back)
             await until(lambda: nodes["n4"].script.adopted, "the node has the plan again")
             assert call.seen == {(route.method, route.path) for route in ROUTES}
 
@@ -468,16 +474,16 @@ def test_the_same_key_again_is_answered_as_before_also_where_the_request_would_b
     async def scenario() -> None:
         async with a_live_network(tmp_path, a_network()) as (coordinator, _):
             rule = {"text": "define Hot(area: string) from Temp(value > 50) where area = Temp.area"}
-            key = {"headers": {"Idempotency-Key": "one"}}
-            first = await coordinator.call("POST", "/rules", rule, **key)
+            key = {"Idempotency-Key": "one"}
+            first = await coordinator.call("POST", "/rules", rule, headers=key)
             assert first[0] == 200, first
-            assert await coordinator.call("POST", "/rules", rule, **key) == first
+            assert await coordinator.call("POST", "/rules", rule, headers=key) == first
             status, answer = await coordinator.call("POST", "/rules", rule)
             assert (status, "a rule 'Hot' is deployed already" in answer["error"]) == (409, True)
-            key = {"headers": {"Idempotency-Key": "two"}}
-            gone = await coordinator.call("DELETE", "/rules/Hot", **key)
+            key = {"Idempotency-Key": "two"}
+            gone = await coordinator.call("DELETE", "/rules/Hot", headers=key)
             assert gone[0] == 200, gone
-            assert await coordinator.call("DELETE", "/rules/Hot", **key) == gone
+            assert await coordinator.call("DELETE", "/rules/Hot", headers=key) == gone
 
     asyncio.run(scenario())
 

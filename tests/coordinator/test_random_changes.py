@@ -213,8 +213,8 @@ class Storm:
             case 8:
                 self.lose_memory()
             case 6:
-                kind = self.chance.choice([SubscribeClient, UnsubscribeClient])
-                self.to_coordinator[name].append(kind(1, "app", Subscription("Fire")))
+                wish = SubscribeClient, UnsubscribeClient
+                self.to_coordinator[name].append(self.chance.choice(wish)(1, "app", Subscription("Fire")))
 
     def calm(self) -> None:
         """Let everything arrive, however long it takes."""

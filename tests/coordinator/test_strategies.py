@@ -24,16 +24,16 @@ from headwater.protocol.strategy import (
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_every_row_is_found_by_its_name():
+def test_every_row_is_found_by_its_name() -> None:
     assert [strategy_of(row.name) for row in ALL] == list(ALL)
     assert len(set(STRATEGIES)) == len(ALL)
 
 
-def test_every_planned_strategy_has_a_planner_and_no_other_has_one():
+def test_every_planned_strategy_has_a_planner_and_no_other_has_one() -> None:
     assert tuple(PLANNERS) == PLANNED_STRATEGIES
 
 
-def test_the_rows_say_what_the_strategies_do():
+def test_the_rows_say_what_the_strategies_do() -> None:
     assert [row.name for row in ALL if row.one_tree] == ["centr", "st", "st-pp", "inev"]
     assert [row.name for row in ALL if row.pulls] == ["st-pp", "mt-pp"]
     assert [row.name for row in ALL if not row.filters] == [CENTRAL]
@@ -49,7 +49,7 @@ def test_the_rows_say_what_the_strategies_do():
         ("gossip", "unknown strategy 'gossip'; strategies: centr, st, mt, st-pp, mt-pp, inev"),
     ],
 )
-def test_an_unknown_strategy_is_refused_with_the_closest_name(name: str, sentence: str):
+def test_an_unknown_strategy_is_refused_with_the_closest_name(name: str, sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
         strategy_of(name)
     assert str(refused.value) == sentence
@@ -57,7 +57,7 @@ def test_an_unknown_strategy_is_refused_with_the_closest_name(name: str, sentenc
         TreeKeeper(Network((), ("a",), (), (), (), ()), name)
 
 
-def test_no_other_module_compares_the_name_of_a_strategy():
+def test_no_other_module_compares_the_name_of_a_strategy() -> None:
     compared = re.compile(r"strategy\W*(==|!=|in|not in)\s*\(?[\"'](" + "|".join(STRATEGIES) + r")[\"']")
     places = [
         f"{path.relative_to(ROOT)}:{number}"

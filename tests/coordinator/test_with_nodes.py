@@ -15,6 +15,7 @@ from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
 from headwater.node.daemon.process import recovered
 from headwater.protocol.edge import Choice, FileTo, RateFeed, Uniform
 from tests.kit.live_coordinator import LiveCoordinator, until
+from tests.kit.patience import patiently
 from tests.kit.scripted_nodes import a_network
 
 SMOKE = RateFeed(20.0, "regular", (Choice(("a", "b")),))
@@ -57,11 +58,9 @@ async def more_of(file: Path, count: int = 5) -> None:
 
 
 async def is_ready(coordinator: LiveCoordinator) -> None:
-    for _ in range(600):
-        if (await coordinator.call("GET", "/ready"))[0] == 200:
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(await coordinator.call("GET", "/ready"))
+    async with patiently():
+        while (await coordinator.call("GET", "/ready"))[0] != 200:
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.parametrize("strategy", ["st", "mt-pp"])

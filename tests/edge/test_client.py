@@ -6,9 +6,10 @@ import asyncio
 import shutil
 import subprocess
 import sys
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -72,7 +73,8 @@ def test_what_one_program_publishes_another_hears_of(tmp_path: Path) -> None:
     async def run(network: Cluster) -> list[dict[str, Any]]:
         async with client(network, "p3", "sensors") as sensors, client(network, "p1", "brigade") as brigade:
             hearing = asyncio.create_task(take(brigade.subscribe("Fire"), 2))
-            await publish_fires(sensors, [np.float64(50.0), np.int64(20), 60.0])
+            whole: Any = np.int64(20)
+            await publish_fires(sensors, [np.float64(50.0), whole, 60.0])
             return await hearing
 
     with cluster(tmp_path) as network:
@@ -111,7 +113,8 @@ def test_a_node_hears_again_of_what_was_read_before_it_could_hear_of_it(tmp_path
                 fires = await take(brigade.subscribe("Fire"), 2)
             assert unread(network), "the node knows of the first only: the program has not come back for more"
             async with client(network, "p1", "brigade") as brigade:
-                hearing = asyncio.create_task(anext(brigade.subscribe("Fire", since=fires[-1]["delivery"])))
+                more = brigade.subscribe("Fire", since=fires[-1]["delivery"])
+                hearing = asyncio.ensure_future(anext(more))
                 await soon(lambda: not unread(network), "the node knows what was read")
                 assert not hearing.done(), "a repetition was taken for news"
                 hearing.cancel()
@@ -171,7 +174,9 @@ def test_what_a_node_does_not_take_is_said_in_a_sentence(tmp_path: Path) -> None
             assert "as seconds it is 2026-03-01 12:00" in await refusal(in_seconds)
             assert "value" in await refusal(sensors.publish("Temp", {"area": "A1", "value": "hot"}))
             assert "Fir" in await refusal(take(sensors.subscribe("Fir"), 1))
-            assert 'since is 41; give it the "delivery"' in await refusal(take(sensors.subscribe("Temp", since=41), 1))
+            assert 'since is 41; give it the "delivery"' in await refusal(
+                take(sensors.subscribe("Temp", since=cast(Any, 41)), 1)
+            )
             async with patiently():
                 await sensors.publish("Smoke", {"area": "A1"})  # it goes on
         async with client(network, "p3", "sensors") as stranger:
@@ -284,6 +289,11 @@ def temperatures(found: list[dict[str, Any]]) -> list[int]:
     return [int(each["attributes"]["temperature"]) for each in found]
 
 
+async def ended(subscription: AsyncIterator[dict[str, Any]]) -> None:
+    assert isinstance(subscription, AsyncGenerator)
+    await subscription.aclose()
+
+
 async def take_until(subscription: Any, values: range, found: list[dict[str, Any]]) -> None:
     """Until each of these temperatures has come."""
     async with asyncio.timeout(LONG):
@@ -305,7 +315,7 @@ def test_a_program_that_reads_on_misses_nothing_when_its_node_has_lost_its_journ
             forget(network, "p1")
             await publish_hot(sensors, AFTER)
             await take_until(subscription, AFTER, heard)
-            await subscription.aclose()
+            await ended(subscription)
         return heard
 
     with short_cluster(tmp_path) as network:
@@ -346,7 +356,7 @@ def test_events_of_a_source_whose_node_has_lost_its_journal_are_new_ones(tmp_pat
             forget(network, "p3")
             await publish_hot(sensors, AFTER)
             await take_until(subscription, AFTER, heard)
-            await subscription.aclose()
+            await ended(subscription)
         return heard
 
     with short_cluster(tmp_path) as network:

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import random
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -25,9 +26,11 @@ from headwater.node.edge.mqtt_client import wildcards
 from headwater.node.edge.payloads import PayloadReader
 from headwater.protocol.edge import Broker, Feed, MqttFeed
 from headwater.protocol.payload_maps import topic_filter
-from tests.kit.edge import MOSQUITTO, Mosquitto, a_broker, an_edge, free_port, run, running
+from tests.kit.edge import MOSQUITTO, Mosquitto, a_broker, an_edge, run, running
 from tests.kit.edge import Taken as TakenArrivals
 from tests.kit.edge import until as until_async
+from tests.kit.patience import ANSWER_S
+from tests.kit.ports import free_port
 from tests.kit.processes import Cluster, lines_of, until
 
 FOLDER = Path(__file__).parent.parent.parent / "examples" / "devices"
@@ -109,19 +112,19 @@ def broker_of(kind: str, folder: Path) -> Iterator[Broker]:
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     embedded = EmbeddedBroker("127.0.0.1", port)
-    asyncio.run_coroutine_threadsafe(embedded.start(), loop).result(60)
+    asyncio.run_coroutine_threadsafe(embedded.start(), loop).result(ANSWER_S)
     try:
         yield Broker("127.0.0.1", port)
     finally:
-        asyncio.run_coroutine_threadsafe(embedded.stop(), loop).result(60)
+        asyncio.run_coroutine_threadsafe(embedded.stop(), loop).result(ANSWER_S)
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(60)
+        thread.join(ANSWER_S)
         loop.close()
 
 
 def publish(broker: Broker, topic: str, payload: str) -> None:
     async def once() -> None:
-        async with aiomqtt.Client(broker.host, broker.port, timeout=60) as client:
+        async with aiomqtt.Client(broker.host, broker.port, timeout=ANSWER_S) as client:
             await client.publish(topic, SEND.sent_now(payload), qos=1)
 
     asyncio.run(once())
@@ -171,9 +174,9 @@ def test_sample_messages_of_a_device_family_become_composites(tmp_path: Path, ki
             letters = [
                 letter for node in file.network.nodes for letter in lines_of(cluster.data(node) / "dead-letters.jsonl")
             ]
-            born = {}
+            born: Counter[str] = Counter()
             for each in statistics():
-                born[each["type"]] = born.get(each["type"], 0) + each["born"]
+                born[each["type"]] += each["born"]
             late = sum(each["late"] for each in statistics())
             assert cluster.bugs() == []
     assert found == FOUND[name]
@@ -200,7 +203,7 @@ def test_a_source_with_a_mapping_can_be_brought_while_the_network_runs(tmp_path:
                 node = "attic" if "temperature" in topic else "cellar"
 
                 def born(node: str = node) -> bool:
-                    return sum(each["born"] for each in cluster.ask(node, "/statistics")["events"]) == 1
+                    return bool(sum(each["born"] for each in cluster.ask(node, "/statistics")["events"]) == 1)
 
                 until(born, f"{topic} is born", cluster)
             cluster.wait_until_delivered(1)
@@ -253,7 +256,7 @@ def test_random_payloads_never_end_a_source_and_what_cannot_be_mapped_is_refused
 
 
 KINDS = {"string": str, "float": float, "int": int, "bool": bool}
-ODD = [
+ODD: list[Any] = [
     None,
     True,
     0,

@@ -19,7 +19,9 @@ from headwater.node.client import Client
 from headwater.node.edge.seldom import AGAIN_S, Seldom
 from headwater.node.observe.metrics.waits import Waits
 from headwater.protocol.edge import Broker, Choice, ClientFeed, Count, Cycle, MqttTo, RateFeed, WebhookTo
-from tests.kit.edge import MOSQUITTO, Mosquitto, free_port
+from tests.kit.edge import MOSQUITTO, Mosquitto
+from tests.kit.patience import ANSWER_S
+from tests.kit.ports import free_port
 from tests.kit.processes import Cluster, until
 from tests.simulation.test_simulator import a_network
 
@@ -91,7 +93,7 @@ def test_a_webhook_that_is_away_is_told_of_and_so_is_its_return(tmp_path: Path) 
         assert (value(cluster, "sink_oldest_waiting_seconds") or 0) >= least, "and have waited all the time"
         assert "Inf" not in re.sub(r'le="\+Inf"', "", cluster.metrics("n1"))
         assert re.search(r'^headwater_build_info{version="[^"]*"} 1', cluster.metrics("n1"), re.MULTILINE)
-        with urllib.request.urlopen(cluster.coordinator["http"] + "/metrics", timeout=30) as page:
+        with urllib.request.urlopen(cluster.coordinator["http"] + "/metrics", timeout=ANSWER_S) as page:
             assert re.search(rb'^headwater_build_info{version="[^"]*"} 1', page.read(), re.MULTILINE)
 
         with a_receiver(port) as receiver:

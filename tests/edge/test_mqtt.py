@@ -36,12 +36,12 @@ from tests.kit.edge import (
     certificates,
     device_that_dies,
     fire,
-    free_port,
     run,
     running,
     until,
 )
 from tests.kit.patience import ANSWER_S, patiently
+from tests.kit.ports import free_port
 
 SMOKE = EventType("Smoke", {"area": "string", "n": "int?"})
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed: apt-get install mosquitto")

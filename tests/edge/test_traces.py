@@ -376,7 +376,7 @@ CELLS = st.sampled_from(["", "0", "1", "-3", "2.5", "1e3", "nan", "inf", "true",
 KINDS = st.sampled_from([kind + mark for kind in ("int", "float", "string", "bool", "any") for mark in ("", "?")])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(kinds=st.lists(KINDS, min_size=1, max_size=3), data=st.data())
 def test_the_generated_converter_agrees_with_the_slow_one(
     tmp_path_factory: pytest.TempPathFactory, kinds: list[str], data: st.DataObject

@@ -7,6 +7,7 @@ import pytest
 from headwater.protocol import pattern as pt
 from headwater.protocol.analysis.bounds import horizon_us, offsets
 from headwater.protocol.analysis.pulling import masters
+from headwater.protocol.composites import Composite
 from tests.kit.builders import absent, aggregate, both, chain, each, either, last, many, no, rule, seq
 from tests.law.partitioned import Divided, random_division
 
@@ -22,7 +23,7 @@ CHAIN = rule(
 )
 
 
-def test_windows_of_a_chain_add_up():
+def test_windows_of_a_chain_add_up() -> None:
     assert offsets(CHAIN, "a") == {"b": (-5, 0), "c": (-8, 0), "d": (-2, 0), "n": (-8, 0), "m": (-12, 0)}
     assert offsets(CHAIN, "c") == {"a": (0, 8), "b": (0, 3), "d": (-2, 8), "n": (-2, 8), "m": (-4, 0)}
     assert offsets(CHAIN, "d")["c"] == (-8, 2)
@@ -60,16 +61,16 @@ def test_windows_of_a_chain_add_up():
          {"a": (-9, 0), "c": (0, 1), "e": (0, 9)}),
     ],
 )  # fmt: skip
-def test_offsets_in_trees(root, expected):
+def test_offsets_in_trees(root: pt.Part | pt.Chain, expected: dict[str, tuple[int | None, int | None]]) -> None:
     assert offsets(rule(root), "b") == expected
 
 
-def test_a_branch_does_not_narrow_what_other_branches_allow():
+def test_a_branch_does_not_narrow_what_other_branches_allow() -> None:
     of = rule(seq("A a", either(seq("B b", "C c", within=1), "D d"), "E e", within=9, bounds="span"))
     assert offsets(of, "a")["e"] == (0, 9)
 
 
-def test_a_gap_between_two_parts_counts():
+def test_a_gap_between_two_parts_counts() -> None:
     assert offsets(rule(seq("A a", "B b", within=9, bounds="span"), "b.ts - a.ts <= 2"), "a") == {"b": (0, 2)}
 
 
@@ -92,17 +93,17 @@ def test_a_gap_between_two_parts_counts():
         (chain("A a", absent("B b", 6, "a"), last("C c", 2, "a")), 6),
     ],
 )
-def test_how_long_inputs_are_needed(root, expected):
+def test_how_long_inputs_are_needed(root: pt.Part | pt.Chain, expected: int | None) -> None:
     assert horizon_us(rule(root)) == expected
 
 
-def test_masters_are_bound_in_every_match():
+def test_masters_are_bound_in_every_match() -> None:
     of = rule(seq("A a", no("B b"), both("C c", many("D d")), either("E e", "A a2"), within=9, bounds="span"))
     assert masters(of) == ("a", "c")
 
 
 @pytest.mark.parametrize("block", range(4))
-def test_matches_and_what_influences_them_lie_within_the_bounds(block):
+def test_matches_and_what_influences_them_lie_within_the_bounds(block: int) -> None:
     checked = 0
     for seed in range(1000 + block, 1200, 4):
         of, _, events = random_division(seed)
@@ -124,7 +125,7 @@ def test_matches_and_what_influences_them_lie_within_the_bounds(block):
     assert checked > 10
 
 
-def check_parts(of: pt.Rule, match) -> None:
+def check_parts(of: pt.Rule, match: Composite) -> None:
     longest = horizon_us(of)
     parts = match.parts()
     for role, row in parts:
@@ -135,7 +136,7 @@ def check_parts(of: pt.Rule, match) -> None:
             assert longest is None or other_row[0] - row[0] <= longest
 
 
-def influences(of: pt.Rule, match, hidden: str, ts: int) -> bool:
+def influences(of: pt.Rule, match: Composite, hidden: str, ts: int) -> bool:
     longest = horizon_us(of)
     near = longest is None or match.ts - ts <= longest
     return near and all(fits(ts - row[0], offsets(of, role)[hidden]) for role, row in match.parts())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from math import comb
 
 import pytest
@@ -10,12 +11,12 @@ import pytest
 from headwater.node.engine import Engine, counting
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import Event, EventType
-from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.languages import RuleSet, Source, parse_rules
 
 TYPES = {name: EventType(name, {"k": "int?", "v": "int", "w": "float?"}) for name in "ABCD"}
 
 
-def sase(text: str):
+def sase(text: str) -> RuleSet:
     return parse_rules([Source(text, "rule.sase", "sase")], TYPES.values())
 
 
@@ -78,7 +79,7 @@ TEXTS = {name: SEQ.format(condition) for name, condition in CONDITIONS.items()} 
 
 @pytest.mark.parametrize("kinds_max", [counting.KINDS_MAX, 4], ids=["by kinds", "one by one"])
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_counting_gives_as_many_matches_as_listing(text: str, kinds_max: int, monkeypatch: pytest.MonkeyPatch):
+def test_counting_gives_as_many_matches_as_listing(text: str, kinds_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counting, "KINDS_MAX", kinds_max)
     found = 0
     for seed in range(12):
@@ -92,19 +93,19 @@ def test_counting_gives_as_many_matches_as_listing(text: str, kinds_max: int, mo
     assert found > 0
 
 
-def many(candidates: int, v=lambda i: i % 3) -> list[Event]:
+def many(candidates: int, v: Callable[[int], int] = lambda i: i % 3) -> list[Event]:
     rows = [event("B", i, i, v(i), w=float(v(i))) for i in range(1, candidates + 1)]
     return [event("A", 0, 1000), *rows, event("C", candidates + 1, 1001)]
 
 
-def test_conditions_on_how_many_events_are_counted_exactly_over_any_number_of_candidates():
+def test_conditions_on_how_many_events_are_counted_exactly_over_any_number_of_candidates() -> None:
     assert counted(SEQ.format("count(b[]) > 5"), many(60)) == sum(comb(60, size) for size in range(6, 61))
     text = "Q: SEQ(A a, B+ b[]) WHERE count(b[]) = 5 WITHIN 999 us"
     assert counted(text, many(300)) == comb(300, 5)
 
 
-def test_sums_least_and_greatest_values_are_counted_over_more_candidates_than_can_be_listed():
-    def ways(values: list[int], wanted) -> int:
+def test_sums_least_and_greatest_values_are_counted_over_more_candidates_than_can_be_listed() -> None:
+    def ways(values: list[int], wanted: Callable[[int], bool]) -> int:
         sums = {0: 1}
         for value in values:
             grown = dict(sums)
@@ -123,7 +124,7 @@ def test_sums_least_and_greatest_values_are_counted_over_more_candidates_than_ca
     )
 
 
-def test_neighbours_groups_and_two_repetitions_are_counted_over_more_candidates_than_can_be_listed():
+def test_neighbours_groups_and_two_repetitions_are_counted_over_more_candidates_than_can_be_listed() -> None:
     rising = many(50, v=lambda i: i)
     assert counted(SEQ.format("b[i].v > b[i-1].v"), rising) == 2**50 - 1
     assert counted(SEQ.format("b[i].v < b[i-1].v"), rising) == 50
@@ -137,7 +138,7 @@ def test_neighbours_groups_and_two_repetitions_are_counted_over_more_candidates_
     assert counted("Q: SEQ((B b, C c)+, D d) WITHIN 99 us", groups) > 1 << 22
 
 
-def test_a_count_survives_a_snapshot_however_large_it_is():
+def test_a_count_survives_a_snapshot_however_large_it_is() -> None:
     engine = Engine(sase(SEQ.format("count(b[]) > 5")), count_only=True)
     engine.feed(many(90))
     assert engine.copy().counts() == engine.counts()
@@ -155,7 +156,7 @@ def refusal(text: str, events: list[Event]) -> str:
     return str(refused.value)
 
 
-def test_what_cannot_even_be_counted_is_refused_with_an_advice_that_was_not_followed_yet():
+def test_what_cannot_even_be_counted_is_refused_with_an_advice_that_was_not_followed_yet() -> None:
     powers = many(40, v=lambda i: 3**i)
     told = refusal(SEQ.format("sum(b[].v) > 5"), powers)
     assert told.startswith("rule 'Q': a repetition has 40 candidates at once, and its conditions tell more than 100,0")
@@ -167,12 +168,12 @@ def test_what_cannot_even_be_counted_is_refused_with_an_advice_that_was_not_foll
     assert "only count" not in told
 
 
-def test_a_rule_that_is_listed_for_another_says_so_instead_of_advising_to_count():
+def test_a_rule_that_is_listed_for_another_says_so_instead_of_advising_to_count() -> None:
     told = refusal("Q: SEQ(A a, B+ b[], C c) WITHIN 99 us\nR: SEQ(Q q, D d) WITHIN 99 us", many(40))
     assert told.startswith("rule 'Q': a repetition has 40 candidates at once")
     assert told.endswith("its matches are listed although they are only counted, because rule 'R' reads them")
 
 
-def test_listing_advises_to_count():
+def test_listing_advises_to_count() -> None:
     with pytest.raises(RuleError, match=r"or only count the matches \(headwater run --count\)"):
         listed(SEQ.format("count(b[]) > 5"), many(40))

@@ -22,7 +22,7 @@ from tests.law.generators import random_case
 CASES = sorted((Path(__file__).parent.parent / "law" / "seeds").glob("*.case"))
 
 
-def test_random_seeds():
+def test_random_seeds() -> None:
     seconds = float(os.environ.get("HEADWATER_FUZZ_SECONDS", "120"))
     first = first_seed()
     outcome = run_seeds(first, None, seconds)
@@ -33,12 +33,12 @@ def test_random_seeds():
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_kept_seeds(seed):
+def test_kept_seeds(seed: int) -> None:
     check_seed(seed)
 
 
 @pytest.mark.parametrize("path", CASES, ids=[path.stem for path in CASES])
-def test_kept_cases(path):
+def test_kept_cases(path: Path) -> None:
     check_case(kept_case(path.read_text(encoding="utf-8")), count=8)
 
 
@@ -51,7 +51,7 @@ def test_kept_cases(path):
     phases=[Phase.generate],  # our own minimiser knows rules and traces and does better than shrinking draws
 )
 @given(st.randoms(use_true_random=False), st.integers(0, 2**32))
-def test_cases_that_hypothesis_draws(rng: random.Random, schedule_seed: int):
+def test_cases_that_hypothesis_draws(rng: random.Random, schedule_seed: int) -> None:
     """Hypothesis draws every choice of the generator itself, and so likes the extremes that a seed seldom reaches."""
     case = random_case(rng, size=10, equal=rng if rng.random() < 0.2 else None)
     try:

@@ -57,14 +57,14 @@ SHAPES: dict[str, Callable[[list[dict[str, Any]]], Any]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_events_of_every_shape_give_the_same_matches(shape: str):
+def test_events_of_every_shape_give_the_same_matches(shape: str) -> None:
     expected = hw.Engine(FIRE).run(EVENTS)
     assert expected.counts() == {"Fire": 1}
     found = hw.Engine(FIRE).run(SHAPES[shape](EVENTS))
     assert found.to_dicts() == expected.to_dicts()
 
 
-def test_the_engine_of_the_nodes_finds_the_same(tmp_path: Path):
+def test_the_engine_of_the_nodes_finds_the_same(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     frame = pd.DataFrame(
         {
@@ -84,7 +84,7 @@ def test_the_engine_of_the_nodes_finds_the_same(tmp_path: Path):
     assert hw.run(FIRE, tmp_path / "trace.csv").to_dicts() == found.to_dicts()
 
 
-def test_one_engine_serves_any_number_of_inputs():
+def test_one_engine_serves_any_number_of_inputs() -> None:
     engine = hw.Engine(FIRE)
     first, second = engine.run(EVENTS), engine.run(EVENTS)
     assert first == second
@@ -98,19 +98,20 @@ def test_one_engine_serves_any_number_of_inputs():
 # -- rules and types ---------------------------------------------------------------------------------------------------
 
 
-def test_rules_may_be_texts_files_and_what_parse_rules_gave(tmp_path: Path):
+def test_rules_may_be_texts_files_and_what_parse_rules_gave(tmp_path: Path) -> None:
     file = tmp_path / "fire.tesla"
     file.write_text(FIRE, encoding="utf-8")
     sase = "Hot: SEQ(Temp t, Smoke s) WHERE t.area = s.area WITHIN 5 min RETURN Hot(area = s.area)"
     for rules in (file, str(file), [FIRE], hw.parse_rules(FIRE), list(hw.parse_rules(FIRE).rules)):
         assert hw.Engine(rules).run(EVENTS).counts() == {"Fire": 1}
-    assert hw.Engine([file, sase]).run(EVENTS).counts() == {"Fire": 1, "Hot": 1}
+    mixed: list[Path | str] = [file, sase]
+    assert hw.Engine(mixed).run(EVENTS).counts() == {"Fire": 1, "Hot": 1}
     both = hw.Engine([FIRE, "define Alarm(area: string) from Fire() where area = Fire.area"])
     assert both.run(EVENTS).counts() == {"Alarm": 1, "Fire": 1}
     assert [rule.name for rule in both.rules] == ["Fire", "Alarm"]
 
 
-def test_types_may_be_declared_for_all_events_or_for_some():
+def test_types_may_be_declared_for_all_events_or_for_some() -> None:
     types = {"Smoke": {"area": "string"}, "Temp": {"area": "string", "value": "float"}}
     assert hw.Engine(FIRE, types).run(EVENTS).counts() == {"Fire": 1}
     assert hw.Engine(FIRE, types).run(EVENTS[:1]).counts() == {}
@@ -120,7 +121,7 @@ def test_types_may_be_declared_for_all_events_or_for_some():
         some.feed(EVENTS)
 
 
-def test_mistakes_in_rules_are_shown_as_early_as_they_can_be():
+def test_mistakes_in_rules_are_shown_as_early_as_they_can_be() -> None:
     with pytest.raises(hw.RuleTextError, match="rule:1:18: the text ends too early"):
         hw.Engine("define Fire( from")
     with pytest.raises(hw.RuleTextError, match="Smoke has no attribute 'aera'"):
@@ -134,7 +135,7 @@ def test_mistakes_in_rules_are_shown_as_early_as_they_can_be():
     with pytest.raises(hw.ConfigError, match=r"there is no rule file absent\.tesla"):
         hw.Engine("absent.tesla")
     with pytest.raises(hw.ConfigError, match="5 is not a rule"):
-        hw.Engine([5])  # type: ignore[list-item]
+        hw.Engine([5])  # type: ignore[arg-type]
     with pytest.raises(hw.ConfigError, match="None holds no rules; give a text"):
         hw.Engine(None)  # type: ignore[arg-type]
     for types in ("Smoke", {"Smoke": "string"}, [("Smoke", "string")]):
@@ -142,7 +143,7 @@ def test_mistakes_in_rules_are_shown_as_early_as_they_can_be():
             hw.Engine(FIRE, types)  # type: ignore[arg-type]
 
 
-def test_rules_call_python_functions():
+def test_rules_call_python_functions() -> None:
     rules = "define Warm(f: float) from Temp(fahrenheit(Temp.value) > 120) where f = fahrenheit(Temp.value)"
     found = hw.run(rules, EVENTS, functions={"fahrenheit": lambda celsius: celsius * 9 / 5 + 32})
     assert [match.attributes for match in found] == [{"f": 51 * 9 / 5 + 32}, {"f": 140.0}]
@@ -169,7 +170,7 @@ def fire_at(smoke: Any, temp: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("written", MOMENTS)
-def test_times_are_exact_however_they_are_written_and_results_are_written_so_too(written: str):
+def test_times_are_exact_however_they_are_written_and_results_are_written_so_too(written: str) -> None:
     (smoke, temp), zone = MOMENTS[written]
     if smoke == temp:
         temp = temp - np.timedelta64(1, "s") if isinstance(temp, np.datetime64) else temp - timedelta(seconds=1)
@@ -187,7 +188,7 @@ def test_times_are_exact_however_they_are_written_and_results_are_written_so_too
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", [None, "America/New_York"])
-def test_timestamps_of_every_unit_are_read_to_the_microsecond_also_before_1970(unit: Any, zone: str | None):
+def test_timestamps_of_every_unit_are_read_to_the_microsecond_also_before_1970(unit: Any, zone: str | None) -> None:
     per_second = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}[unit]
     for second in (-86_400, 1_782_907_200):
         counts = [second * per_second + (7 if per_second > 1 else 0), second * per_second - 1]
@@ -214,7 +215,7 @@ def test_timestamps_of_every_unit_are_read_to_the_microsecond_also_before_1970(u
 
 
 @pytest.mark.parametrize("shape", ["dicts", "pandas", "Polars", "Arrow"])
-def test_numbers_that_are_dates_in_another_unit_are_refused_with_the_sentence_of_the_command(shape: str):
+def test_numbers_that_are_dates_in_another_unit_are_refused_with_the_sentence_of_the_command(shape: str) -> None:
     seconds = fire_at(1_782_907_260, 1_782_907_200)
     with pytest.raises(hw.EventError) as refused:
         hw.run(FIRE, SHAPES[shape](seconds))
@@ -252,12 +253,12 @@ def test_numbers_that_are_dates_in_another_unit_are_refused_with_the_sentence_of
         ("absent.csv", "there is no file absent.csv"),
     ],
 )
-def test_what_is_no_event_is_refused_with_a_sentence(events: Any, sentence: str):
+def test_what_is_no_event_is_refused_with_a_sentence(events: Any, sentence: str) -> None:
     with pytest.raises(hw.HeadwaterError, match=sentence):
         hw.Engine(FIRE, {"Smoke": {"area": "string"}, "Temp": {"area": "string", "value": "float"}}).run(events)
 
 
-def test_other_columns_may_hold_the_time_and_the_type_and_values_may_be_decimals_and_scalars_of_numpy():
+def test_other_columns_may_hold_the_time_and_the_type_and_values_may_be_decimals_and_scalars_of_numpy() -> None:
     frame = pd.DataFrame(EVENTS).rename(columns={"ts": "when", "type": "kind"})
     found = hw.Engine(FIRE).run(frame, time_column="when", type_column="kind")
     assert found.to_dicts() == hw.run(FIRE, EVENTS).to_dicts()
@@ -273,7 +274,7 @@ def test_other_columns_may_hold_the_time_and_the_type_and_values_may_be_decimals
 # -- results -----------------------------------------------------------------------------------------------------------
 
 
-def test_tables_of_results_have_a_column_for_each_attribute_and_gaps_where_a_rule_has_none():
+def test_tables_of_results_have_a_column_for_each_attribute_and_gaps_where_a_rule_has_none() -> None:
     rules = [
         FIRE,
         "define Open(start: int, sure: bool, big: int) from Door() where start = 7, sure = Door.open, big = Door.ts",
@@ -295,7 +296,7 @@ def test_tables_of_results_have_a_column_for_each_attribute_and_gaps_where_a_rul
     assert [part["role"] for part in parts[1]] == ["Smoke", "Temp"]
 
 
-def test_no_matches_are_a_table_too():
+def test_no_matches_are_a_table_too() -> None:
     found = hw.run(FIRE, [])
     assert repr(found) == "<Matches: no composite events>"
     assert len(found.to_pandas()) == len(found.to_polars()) == len(found.to_arrow()) == 0
@@ -303,7 +304,7 @@ def test_no_matches_are_a_table_too():
     assert "no composite events" in found._repr_html_()
 
 
-def test_a_notebook_shows_matches_as_a_table():
+def test_a_notebook_shows_matches_as_a_table() -> None:
     found = hw.run("define Odd(what: string) from Door() where what = Door.what",
                    [{"type": "Door", "ts": n, "what": "<b>"} for n in range(30)])  # fmt: skip
     assert repr(found) == "<Matches: 30 composite events (30 Odd)>"
@@ -314,7 +315,7 @@ def test_a_notebook_shows_matches_as_a_table():
     assert "and 10 more" in shown
 
 
-def test_values_that_a_column_cannot_hold_are_refused_by_tables_and_kept_by_dicts():
+def test_values_that_a_column_cannot_hold_are_refused_by_tables_and_kept_by_dicts() -> None:
     big = hw.run("define Big(n: int) from Door() where n = Door.n", [{"type": "Door", "ts": 1, "n": 2**70}])
     for table in (big.to_polars, big.to_arrow):
         with pytest.raises(hw.EventError, match="'n' holds an integer of more than 64 bits; to_dicts"):
@@ -329,7 +330,7 @@ def test_values_that_a_column_cannot_hold_are_refused_by_tables_and_kept_by_dict
 
 
 @pytest.mark.parametrize("library", ["pandas", "polars", "pyarrow"])
-def test_libraries_are_imported_only_when_they_are_used_and_their_absence_is_a_sentence(library: str):
+def test_libraries_are_imported_only_when_they_are_used_and_their_absence_is_a_sentence(library: str) -> None:
     method = {"pandas": "to_pandas", "polars": "to_polars", "pyarrow": "to_arrow"}[library]
     program = f"""
 import sys
@@ -353,7 +354,7 @@ except hw.ConfigError as error:
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_stream_is_fed_and_advanced_and_closed():
+def test_a_stream_is_fed_and_advanced_and_closed() -> None:
     engine = hw.Engine(FIRE)
     assert engine.feed(fire_at(MOMENT, "2026-07-01T14:00:00+02:00")) == []
     snapshot = engine.snapshot()
@@ -372,7 +373,7 @@ def test_a_stream_is_fed_and_advanced_and_closed():
         hw.Engine(FIRE).advance("noon")  # type: ignore[arg-type]
 
 
-def test_a_stream_gives_matches_while_it_is_read():
+def test_a_stream_gives_matches_while_it_is_read() -> None:
     read: list[int] = []
 
     def events() -> Any:
@@ -391,7 +392,7 @@ def test_a_stream_gives_matches_while_it_is_read():
 NETWORK = PROJECT / "examples" / "fire" / "network.yaml"
 
 
-def test_a_network_is_simulated_inside_a_running_event_loop_as_in_a_notebook():
+def test_a_network_is_simulated_inside_a_running_event_loop_as_in_a_notebook() -> None:
     async def cell() -> hw.Simulated:
         return hw.simulate(NETWORK, seed=3)
 
@@ -408,7 +409,7 @@ def test_a_network_is_simulated_inside_a_running_event_loop_as_in_a_notebook():
     assert "<td>p1: Fire</td>" in result._repr_html_()
 
 
-def test_equal_seeds_give_equal_runs_and_no_strategy_changes_what_sinks_receive():
+def test_equal_seeds_give_equal_runs_and_no_strategy_changes_what_sinks_receive() -> None:
     network = hw.read_network(NETWORK)
     runs = [hw.simulate(network, strategy=strategy, duration="2 min") for strategy in ("mt", "mt", "centr")]
     assert runs[0].figures == runs[1].figures
@@ -427,12 +428,12 @@ def test_equal_seeds_give_equal_runs_and_no_strategy_changes_what_sinks_receive(
         ({"duration": "soon"}, "soon"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused_with_a_sentence(arguments: dict[str, Any], sentence: str):
+def test_what_cannot_be_simulated_is_refused_with_a_sentence(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(hw.ConfigError, match=sentence):
         hw.simulate(NETWORK, **arguments)
 
 
-def test_a_network_without_its_file_has_no_events_to_simulate():
+def test_a_network_without_its_file_has_no_events_to_simulate() -> None:
     for other in (5, FIRE):
         with pytest.raises(hw.ConfigError, match="is not a network; give the path of a network file"):
             hw.simulate(other)  # type: ignore[arg-type]
@@ -443,7 +444,7 @@ def test_a_network_without_its_file_has_no_events_to_simulate():
 # -- the package -------------------------------------------------------------------------------------------------------
 
 
-def test_every_public_name_is_there_documented_and_known_to_type_checkers():
+def test_every_public_name_is_there_documented_and_known_to_type_checkers() -> None:
     tree = ast.parse((PROJECT / "headwater" / "__init__.py").read_text(encoding="utf-8"))
     typed: dict[str, str] = {}
     for statement in ast.walk(tree):
@@ -458,7 +459,7 @@ def test_every_public_name_is_there_documented_and_known_to_type_checkers():
         hw.Motor  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_importing_the_package_loads_nothing_else():
+def test_importing_the_package_loads_nothing_else() -> None:
     program = "import sys; import headwater; print(sorted(n for n in sys.modules if n.startswith('headwater')))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=PROJECT)
     assert done.stdout.strip() == "['headwater']"

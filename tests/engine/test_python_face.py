@@ -6,6 +6,7 @@ import asyncio
 import enum
 import math
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from headwater.node.client import Client, ClientError
 from headwater.node.engine import Engine
 from headwater.protocol.errors import EventError
 from headwater.protocol.events import Event, EventType
-from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.languages import Language, Source, parse_rules
 
 A = EventType("A", {"k": "int", "v": "float?"})
 B = EventType("B", {"k": "int", "v": "float?"})
-RULES = {
+RULES: dict[str, tuple[Language, str]] = {
     "monotone": ("sase", "Q: SEQ(A a, B b) WHERE a.k = b.k WITHIN 9 us"),
     "negation at the end": ("sase", "Q: SEQ(A a, !B b) WHERE a.k = b.k WITHIN 9 us"),
     "next": ("sase", "Q: SEQ(A a, B b) WITHIN 9 us SKIP TILL NEXT MATCH"),
@@ -39,7 +40,7 @@ def drawn(seed: int, count: int = 60) -> list[Event]:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_one_loop_gives_every_match_of_rules_of_either_language(name: str):
+def test_one_loop_gives_every_match_of_rules_of_either_language(name: str) -> None:
     events = drawn(1)
     engine = Engine(rules(name))
     expected = {composite.id for composite in [*engine.feed(events), *engine.close()]}
@@ -51,7 +52,7 @@ def test_one_loop_gives_every_match_of_rules_of_either_language(name: str):
     assert sorted(streamed) == sorted(expected)
 
 
-def test_a_long_input_is_fed_in_batches_and_frees_what_it_no_longer_needs():
+def test_a_long_input_is_fed_in_batches_and_frees_what_it_no_longer_needs() -> None:
     events = [Event(B if i % 3 else A, i, "n", i, {"k": i % 2}) for i in range(5_000)]
     engine = Engine(rules("negation at the end"))
     run = engine.run(reversed(events))
@@ -60,7 +61,7 @@ def test_a_long_input_is_fed_in_batches_and_frees_what_it_no_longer_needs():
     assert 1 + len(list(run)) == len(list(Engine(rules("negation at the end")).run(events)))
 
 
-def test_events_may_be_mappings_and_are_numbered_where_they_have_no_number():
+def test_events_may_be_mappings_and_are_numbered_where_they_have_no_number() -> None:
     given = [
         {"type": "B", "ts": 5, "k": 1},
         {"type": "A", "ts": 3, "k": 1, "v": 2},
@@ -85,17 +86,17 @@ def test_events_may_be_mappings_and_are_numbered_where_they_have_no_number():
         (("A", 3), "event 1 is a tuple; give an Event, or a mapping"),
     ],
 )
-def test_what_is_no_event_is_refused_with_a_sentence(given: Any, sentence: str):
+def test_what_is_no_event_is_refused_with_a_sentence(given: Any, sentence: str) -> None:
     with pytest.raises(EventError, match=sentence):
         list(Engine(rules("monotone")).run([given]))
 
 
-def test_some_events_with_a_number_and_some_without_are_refused():
+def test_some_events_with_a_number_and_some_without_are_refused() -> None:
     with pytest.raises(EventError, match="number all of them or none"):
         list(Engine(rules("monotone")).run([{"type": "A", "ts": 1, "k": 1}, {"type": "A", "ts": 2, "seq": 4, "k": 1}]))
 
 
-def test_two_events_under_one_identity_are_refused_and_the_same_event_twice_is_one():
+def test_two_events_under_one_identity_are_refused_and_the_same_event_twice_is_one() -> None:
     first, second = Event(A, 1, attributes={"k": 1}), Event(B, 2, attributes={"k": 1})
     with pytest.raises(EventError, match="two events have the node '' and the seq 0"):
         list(Engine(rules("monotone")).run([first, second]))
@@ -103,11 +104,11 @@ def test_two_events_under_one_identity_are_refused_and_the_same_event_twice_is_o
     assert len(list(Engine(rules("monotone")).run([first, numbered, first]))) == 1
 
 
-def test_a_stream_gives_matches_as_they_are_decided_and_keeps_late_events_apart():
+def test_a_stream_gives_matches_as_they_are_decided_and_keeps_late_events_apart() -> None:
     engine = Engine(rules("monotone"))
     told: list[int] = []
 
-    def events():
+    def events() -> Iterator[dict[str, Any]]:
         for ts in (1, 5, 3, 20, 9):
             told.append(ts)
             yield {"type": "A" if ts in (1, 3, 9) else "B", "ts": ts, "k": 1}
@@ -139,15 +140,17 @@ PLAIN = [
 
 
 @pytest.mark.parametrize(("given", "value"), PLAIN)
-def test_scalars_of_numpy_become_the_python_values_they_stand_for(given: Any, value: Any):
+def test_scalars_of_numpy_become_the_python_values_they_stand_for(given: Any, value: Any) -> None:
     for event_type in ("E", EventType("E", {"x": "any"})):
-        made = Event(event_type, np.int64(7), np.str_("n"), np.int32(4), {"x": given})
+        ts: Any = np.int64(7)
+        seq: Any = np.int32(4)
+        made = Event(event_type, ts, np.str_("n"), seq, {"x": given})
         assert tuple(made)[:3] == (7, "n", 4)
         assert [type(part) for part in tuple(made)[:3]] == [int, str, int]
         assert (made.attributes["x"], type(made.attributes["x"])) == (value, type(value))
 
 
-def test_scalars_of_numpy_match_like_plain_values_and_travel_like_them():
+def test_scalars_of_numpy_match_like_plain_values_and_travel_like_them() -> None:
     given = [
         {"type": "A", "ts": np.int64(1), "k": np.int64(1), "v": np.float64(2.5)},
         {"type": "B", "ts": np.int64(2), "k": np.uint16(1), "v": np.float32("nan")},
@@ -172,7 +175,7 @@ def test_scalars_of_numpy_match_like_plain_values_and_travel_like_them():
         ("any", 1 + 2j, "E.x is complex"),
     ],
 )
-def test_values_that_no_attribute_can_have_are_refused_with_a_sentence(kind: str, value: Any, sentence: str):
+def test_values_that_no_attribute_can_have_are_refused_with_a_sentence(kind: str, value: Any, sentence: str) -> None:
     with pytest.raises(EventError) as refused:
         Event(EventType("E", {"x": kind}), 1, "n", 1, {"x": value})
     assert sentence in str(refused.value)
@@ -189,13 +192,13 @@ def test_values_that_no_attribute_can_have_are_refused_with_a_sentence(kind: str
         ((1, 7, 1), "node is 7, a int; it must be a string"),
     ],
 )
-def test_a_time_a_number_or_a_node_of_another_kind_is_refused(header: tuple[Any, Any, Any], sentence: str):
+def test_a_time_a_number_or_a_node_of_another_kind_is_refused(header: tuple[Any, Any, Any], sentence: str) -> None:
     with pytest.raises(EventError) as refused:
         Event(A, *header, {"k": 1})
     assert sentence in str(refused.value)
 
 
-def test_integers_beyond_64_bits_are_compared_summed_saved_and_printed():
+def test_integers_beyond_64_bits_are_compared_summed_saved_and_printed() -> None:
     big = 10**30
     text = "Q: SEQ(A a, B+ b[]) WHERE sum(b[].v) > 2 * a.v WITHIN 9 us RETURN Q(total = sum(b[].v))"
     types = [EventType(name, {"v": "int"}) for name in "AB"]
@@ -215,7 +218,9 @@ def test_integers_beyond_64_bits_are_compared_summed_saved_and_printed():
         ({"x": 1}, 1.5, "Temp: ts is 1.5, a float; write integer microseconds"),
     ],
 )
-def test_a_client_refuses_what_cannot_travel_before_it_waits_for_an_answer(attributes: Any, ts: Any, sentence: str):
+def test_a_client_refuses_what_cannot_travel_before_it_waits_for_an_answer(
+    attributes: Any, ts: Any, sentence: str
+) -> None:
     async def publish() -> None:
         await Client("p1", "tcp://127.0.0.1:1").publish("Temp", attributes, ts=ts)
 

@@ -20,8 +20,19 @@ PAGES = sorted(
         *(PROJECT / "examples").rglob("*.md"),
     ]
 )
-FOLDERS = ("benchmarks", "coordinator", "deploy", "docs", "examples", "headwater", "node", "pipeline", "protocol")
-FOLDERS += ("scripts", "tests")
+FOLDERS = (
+    "benchmarks",
+    "coordinator",
+    "deploy",
+    "docs",
+    "examples",
+    "headwater",
+    "node",
+    "pipeline",
+    "protocol",
+    "scripts",
+    "tests",
+)
 ARCHITECTURE, README = PROJECT / "docs" / "architecture.md", PROJECT / "README.md"
 GLOSSARY = PROJECT / "docs" / "glossary.md"
 

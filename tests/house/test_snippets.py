@@ -23,13 +23,13 @@ from headwater.deploy.network.file import read_network
 from headwater.node.client import Client
 from headwater.protocol.edge import ClientFeed, ClientTo
 from headwater.protocol.languages import Source, parse_rules
+from tests.kit.patience import patiently
 from tests.kit.processes import Cluster, until
 from tests.kit.snippets import PROJECT, Snippet, agrees, on_page, snippets
 
 ALL = snippets()
 NOT_RUN_MAX = 33  # no more than these can be left out; a new one needs a reason, and one of these to be run instead
 FIRE = "{'area': 'A1', 'temperature':"
-LONG = 60.0  # seconds that an answer may take on a busy machine
 
 
 def of(*kinds: str) -> list[Any]:
@@ -45,7 +45,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "desk"
 
 
-def test_every_snippet_is_run_or_says_why_not():
+def test_every_snippet_is_run_or_says_why_not() -> None:
     unknown = [str(snippet) for snippet in ALL if snippet.kind == "unknown"]
     assert unknown == [], (
         "say what these are: a language after the fence, or a comment above it (tests/kit/snippets.py)"
@@ -55,7 +55,7 @@ def test_every_snippet_is_run_or_says_why_not():
     assert min(kinds[kind] for kind in ("python", "yaml", "rules", "session", "commands", "output of")) > 0
 
 
-def test_what_a_page_says_is_compared_line_by_line():
+def test_what_a_page_says_is_compared_line_by_line() -> None:
     assert agrees(["a", "b", "c"], ["a", "..", "c"])
     assert agrees(["a"], ["a", ".."])
     assert not agrees(["a", "b"], ["a"])
@@ -68,7 +68,7 @@ def sessions() -> list[Any]:
 
 
 @pytest.mark.parametrize("page", sessions())
-def test_programs_run_and_print_what_the_page_says(page: Path, desk: Path):
+def test_programs_run_and_print_what_the_page_says(page: Path, desk: Path) -> None:
     names: dict[str, Any] = {"__name__": "__main__"}
     printed, everything = "", ""
     for snippet in on_page(page):
@@ -84,7 +84,7 @@ def test_programs_run_and_print_what_the_page_says(page: Path, desk: Path):
     assert everything.strip(), "programs that print nothing show nothing"
 
 
-def test_the_program_of_the_readme_finds_what_rules_of_both_languages_say(desk: Path):
+def test_the_program_of_the_readme_finds_what_rules_of_both_languages_say(desk: Path) -> None:
     (snippet,) = [s for s in ALL if s.page.name == "README.md" and s.page.parent == PROJECT and s.kind == "python"]
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
@@ -94,14 +94,14 @@ def test_the_program_of_the_readme_finds_what_rules_of_both_languages_say(desk: 
 
 
 @pytest.mark.parametrize("snippet", of("rules"))
-def test_rules_parse(snippet: Snippet):
+def test_rules_parse(snippet: Snippet) -> None:
     source = Source(snippet.text, f"snippet.{snippet.rule_language}", snippet.rule_language)  # type: ignore[arg-type]
     parsed = parse_rules([source])
     assert parsed.rules or parsed.types
 
 
 @pytest.mark.parametrize("snippet", of("yaml"))
-def test_yaml_is_yaml_and_whole_networks_are_right(snippet: Snippet, desk: Path):
+def test_yaml_is_yaml_and_whole_networks_are_right(snippet: Snippet, desk: Path) -> None:
     read = yaml.safe_load(snippet.text)
     assert isinstance(read, dict)
     if {"events", "nodes", "rules"} <= read.keys():
@@ -111,12 +111,12 @@ def test_yaml_is_yaml_and_whole_networks_are_right(snippet: Snippet, desk: Path)
 
 
 @pytest.mark.parametrize("snippet", of("events"))
-def test_events_that_are_shown_are_those_of_the_example(snippet: Snippet, desk: Path):
+def test_events_that_are_shown_are_those_of_the_example(snippet: Snippet, desk: Path) -> None:
     assert agrees((desk / "events.csv").read_text(encoding="utf-8").splitlines(), snippet.text.splitlines())
 
 
 @pytest.mark.parametrize("snippet", of("session", "commands", "output of"))
-def test_commands_print_what_is_shown(snippet: Snippet, desk: Path):
+def test_commands_print_what_is_shown(snippet: Snippet, desk: Path) -> None:
     for command, said in snippet.commands():
         words = shlex.split(command)
         assert words[0] == "headwater", command
@@ -148,7 +148,7 @@ async def _until_printed(text: str, where: str, names: dict[str, Any], printed: 
     start = len(printed.getvalue())
     running = asyncio.create_task(_run(code, names))
     listens, prints = "async for" in text, "print(" in text
-    async with asyncio.timeout(LONG):
+    async with patiently():
         while not running.done() and not (prints and FIRE in printed.getvalue()[start:]):
             await asyncio.sleep(0.02 if prints or not listens else 1.0)
             if listens and not prints:
@@ -163,7 +163,7 @@ def _client_page() -> list[Snippet]:
     return [snippet for snippet in ALL if snippet.kind == "with a network" and snippet.language == "python"]
 
 
-def test_programs_at_a_network_publish_and_hear_what_the_pages_say(tmp_path: Path):
+def test_programs_at_a_network_publish_and_hear_what_the_pages_say(tmp_path: Path) -> None:
     (network,) = [s for s in ALL if s.page.name == "client.md" and s.kind == "yaml"]
     (tmp_path / "rooms.yaml").write_text(network.text, encoding="utf-8")
     made = read_network(tmp_path / "rooms.yaml").network

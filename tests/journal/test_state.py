@@ -56,6 +56,11 @@ class Open:
 
 
 class Plain:
+    """Whatever fields it is given."""
+
+    number: int
+    me: Plain
+
     def __init__(self, **fields: Any) -> None:
         self.__dict__.update(fields)
 
@@ -69,10 +74,14 @@ class Plain:
 
 class Slotted:
     __slots__ = ("one", "other")
+    one: int
+    other: int
 
 
 class Later(Slotted):
     """With slots of a base class and fields of its own."""
+
+    more: int
 
 
 class Remade:
@@ -150,7 +159,7 @@ def test_dicts_keep_their_order_and_their_factory() -> None:
 def test_objects_come_back_with_their_fields() -> None:
     slotted, later = Slotted(), Later()
     slotted.one = 1  # the other is not set
-    later.other, later.more = 2, 3  # type: ignore[attr-defined]
+    later.other, later.more = 2, 3
     one, two, plain, opened = again((slotted, later, Plain(b=1, a=[2]), Open([1])))
     assert (type(one), one.one, hasattr(one, "other")) == (Slotted, 1, False)
     assert (type(two), two.other, two.more, hasattr(two, "one")) == (Later, 2, 3, False)
@@ -340,7 +349,7 @@ def test_earlier_formats_are_upgraded_step_by_step() -> None:
     assert a_format(2, upgrades={1: renamed}).read(data) == {"it": Frozen(1, [2])}
     assert a_format(3, upgrades={1: renamed, 2: doubled}).read(data) == {"it": Frozen(2, [2])}
     with pytest.raises(StateError, match="cannot be upgraded from format 1"):
-        a_format(2, upgrades={1: lambda tables: tables.nothing}).read(data)  # type: ignore[attr-defined]
+        a_format(2, upgrades={1: lambda tables: tables.nothing}).read(data)
 
 
 def test_fields_that_the_class_does_not_have_are_refused() -> None:
@@ -463,22 +472,21 @@ def a_state(rng: random.Random, depth: int = 4) -> Any:
             return rng.choice(seen)
         parts = [one(depth - 1) for _ in range(rng.randrange(4))]
         flat = [part for part in parts if isinstance(part, int | str | float)]
-        made: Any = rng.choice(
-            [
-                lambda: tuple(parts),
-                lambda: parts,
-                lambda: dict.fromkeys(flat, parts),
-                lambda: set(flat),
-                lambda: frozenset(flat),
-                lambda: deque(parts, maxlen=rng.choice([None, 7])),
-                lambda: Counter(flat),
-                lambda: Plain(**{f"f{number}": part for number, part in enumerate(parts)}),
-                lambda: Open(parts, rng.choice(seen)),
-                lambda: Frozen(tuple(parts), rng.choice(seen)),
-                lambda: Pair(parts, rng.choice(seen)),
-                lambda: Colour.RED,
-            ]
-        )()
+        makers: list[Callable[[], Any]] = [
+            lambda: tuple(parts),
+            lambda: parts,
+            lambda: dict.fromkeys(flat, parts),
+            lambda: set(flat),
+            lambda: frozenset(flat),
+            lambda: deque(parts, maxlen=rng.choice([None, 7])),
+            lambda: Counter(flat),
+            lambda: Plain(**{f"f{number}": part for number, part in enumerate(parts)}),
+            lambda: Open(parts, rng.choice(seen)),
+            lambda: Frozen(tuple(parts), rng.choice(seen)),
+            lambda: Pair(parts, rng.choice(seen)),
+            lambda: Colour.RED,
+        ]
+        made = rng.choice(makers)()
         seen.append(made)
         return made
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from headwater.node.edge.dead_letters import DeadLetters
 from headwater.node.edge.interfaces import Arrival, Edge
 from headwater.protocol.edge import Broker
 from tests.kit.patience import patiently
+from tests.kit.ports import free_port
 
 """How long a test waits for something that must come; it fails then, so the length is no part of what is tested."""
 
@@ -163,13 +163,6 @@ def run(work: Awaitable[T]) -> T:
 # --- brokers ----------------------------------------------------------------------------------------------------------
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 async def _listens(port: int) -> None:

@@ -23,7 +23,9 @@ made: list[Ends] = []
 class Ends:
     """A hub and its handler. What is received is confirmed at once unless told otherwise."""
 
-    def __init__(self, name: str, life: str = "first", network: str = "net", keys: Keys | None = None, **more: Any):
+    def __init__(
+        self, name: str, life: str = "first", network: str = "net", keys: Keys | None = None, **more: Any
+    ) -> None:
         self.received_from: dict[str, list[bytes]] = {}
         self.whispers: list[bytes] = []
         self.log: list[tuple[str, ...]] = []

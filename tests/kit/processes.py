@@ -14,7 +14,6 @@ import signal
 import sys
 import urllib.error
 import urllib.request
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,15 +23,16 @@ from pathlib import Path
 from typing import Any
 
 from headwater.coordinator.layout.stages import Layout
-from headwater.deploy.cluster.local import HOST, PORTS, free_ports
+from headwater.deploy.cluster.local import HOST
 from headwater.node.core import NodeSettings
-from headwater.node.edge.interfaces import identity
+from headwater.node.edge.interfaces import identity as identity
 from headwater.protocol.edge import Destination, Feed, FileTo, TraceFeed
 from headwater.protocol.links import make_keys
-from headwater.protocol.messages.control import COORDINATOR
+from headwater.protocol.messages.control import COORDINATOR as COORDINATOR
 from headwater.protocol.network import Network
 from tests.kit import patience
 from tests.kit.patience import ANSWER_S, joined
+from tests.kit.ports import free_port
 from tests.law.networks import NetworkCase
 
 CONTEXT = multiprocessing.get_context("forkserver")
@@ -54,14 +54,6 @@ class Place:
 
     host: str = HOST
     namespace: str | None = None
-
-
-def _first_port(folder: Path) -> int:
-    """Where a cluster looks for ports first: tests that run beside each other must not take those that a process which
-    was killed will want again."""
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    share = len(PORTS) // 8
-    return worker % 8 * share + zlib.crc32(str(folder).encode()) % (share * 3 // 4)
 
 
 class Cluster:
@@ -102,7 +94,6 @@ class Cluster:
             make_keys(self.keys, [COORDINATOR, *network.nodes])
         self.running: dict[str, Any] = {}
         self.kills = 0
-        self._ports = free_ports(_first_port(folder))
 
     def __enter__(self) -> Cluster:
         self.start_coordinator()
@@ -144,8 +135,8 @@ class Cluster:
         self._run(node, node_main, node, data, *where, self.settings, self.snapshot_bytes)
 
     def _port(self, host: str = HOST) -> int:
-        """One that no connection gets between two lives of a process; elsewhere than on loopback, whichever is free."""
-        return next(self._ports) if host == HOST else 0
+        """One that nothing else gets between two lives of a process; elsewhere than on loopback, whichever is free."""
+        return free_port() if host == HOST else 0
 
     def _run(self, name: str, main: Any, *arguments: Any) -> None:
         log = self.log(name)

@@ -28,7 +28,7 @@ from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
 from tests.kit import patience
 from tests.kit.first_seed import first_seed
-from tests.kit.patience import ANSWER_S, patiently
+from tests.kit.patience import ANSWER_S, joined, patiently
 from tests.kit.processes import Cluster, until
 
 SMOKE = EventType("Smoke", {"area": "string"})
@@ -107,8 +107,7 @@ class Load:
 
     def stop(self) -> list[str]:
         self._stop.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), "the node does not take what is published"
+        joined(self._thread, "the thread that publishes")
         if self._failed is not None:
             raise self._failed
         return self.areas

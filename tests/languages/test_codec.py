@@ -26,23 +26,23 @@ A_RULE = Rule(
 
 
 @pytest.mark.parametrize("seed", range(0, 3000, 10))
-def test_every_rule_survives_encoding_and_decoding(seed):
+def test_every_rule_survives_encoding_and_decoding(seed: int) -> None:
     for rule in case_of_seed(seed).rules:
         assert decode(encode(rule)) == rule
         assert encode(decode(encode(rule))) == encode(rule)
 
 
-def test_the_order_in_which_conjuncts_were_written_does_not_show():
+def test_the_order_in_which_conjuncts_were_written_does_not_show() -> None:
     turned = Rule("r", Pattern(A_RULE.pattern.root, tuple(reversed(A_RULE.pattern.where))), "AB")
     assert encode(turned) == encode(A_RULE)
     assert digest(turned) == digest(A_RULE)
 
 
-def test_the_digest_is_the_same_on_every_machine_and_version():
+def test_the_digest_is_the_same_on_every_machine_and_version() -> None:
     assert digest(A_RULE) == "b47230d20547454a0409d9d4e8191a7f"
 
 
-def test_integers_of_any_size_survive():
+def test_integers_of_any_size_survive() -> None:
     rule = Rule("r", Pattern(A_RULE.pattern.root, (Binary(">", Attribute("a", "v"), Constant(10**40)),)), "AB")
     assert decode(encode(rule)) == rule
 
@@ -64,15 +64,15 @@ def test_integers_of_any_size_survive():
         (msgpack.packb([1, ["int", "1.5"]]), "malformed integer"),
     ],
 )
-def test_bad_bytes_are_refused_with_a_sentence(data, message):
+def test_bad_bytes_are_refused_with_a_sentence(data: bytes, message: str) -> None:
     with pytest.raises(CodecError) as refused:
         decode(data)
     assert message in str(refused.value)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.integers(0, 10**6))
-def test_damaged_encodings_never_raise_anything_else(seed):
+def test_damaged_encodings_never_raise_anything_else(seed: int) -> None:
     rng = random.Random(seed)
     data = bytearray(encode(A_RULE))
     for _ in range(rng.randint(1, 4)):

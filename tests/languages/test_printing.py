@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from headwater.protocol.expressions import Attribute, Binary, Constant, Items, Unary
-from headwater.protocol.languages import PrintError, RuleTextError, Source, parse_rules, print_rule
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, Items, Unary
+from headwater.protocol.languages import Language, PrintError, RuleTextError, Source, parse_rules, print_rule
 from headwater.protocol.pattern import Chain, Leaf, OutputAttribute, Pattern, Rule, Selection, Sequence, Window, Within
 from tests.law.generators import TYPES, case_of_seed
 
@@ -16,12 +19,12 @@ SPAN = Window(5_000_000, "us", "span")
 RANDOM_CASES = 300
 
 
-def parsed(text: str, language: str, types=None) -> Rule:
+def parsed(text: str, language: Language, types: Iterable[EventType] | None = None) -> Rule:
     (rule,) = parse_rules([Source(text, f"again.{language}", language)], types).rules
     return rule
 
 
-def language_of(rule: Rule) -> str:
+def language_of(rule: Rule) -> Language:
     return "tesla" if isinstance(rule.pattern.root, Chain) else "sase"
 
 
@@ -90,13 +93,13 @@ WITHIN 50000 events
 
 
 @pytest.mark.parametrize(("language", "text"), TEXTS)
-def test_printed_text_parses_to_an_equal_rule(language, text):
+def test_printed_text_parses_to_an_equal_rule(language: Language, text: str) -> None:
     rule = parsed(text, language)
     assert parsed(print_rule(rule, language), language) == rule
 
 
 @pytest.mark.parametrize(("language", "text"), [row for row in TEXTS if "WHERE" not in row[1]])
-def test_printed_text_is_laid_out_for_reading(language, text):
+def test_printed_text_is_laid_out_for_reading(language: Language, text: str) -> None:
     assert print_rule(parsed(text, language), language) == text
 
 
@@ -105,7 +108,7 @@ def sayable(rule: Rule) -> Rule:
     return replace(rule, version=1, pattern=replace(rule.pattern, root=with_windows(rule.pattern.root)))
 
 
-def with_windows(part):
+def with_windows(part: Any) -> Any:
     if isinstance(part, Window):
         return replace(part, length=max(1, part.length), bounds="span" if part.unit == "events" else part.bounds)
     if isinstance(part, Within):
@@ -120,7 +123,7 @@ def with_windows(part):
     return replace(part, **changed) if changed else part
 
 
-def test_random_rules_come_back_equal():
+def test_random_rules_come_back_equal() -> None:
     compared = 0
     for seed in range(RANDOM_CASES):
         rules = [sayable(rule) for rule in case_of_seed(seed).rules]
@@ -138,8 +141,8 @@ def test_random_rules_come_back_equal():
     assert compared > RANDOM_CASES * 0.9
 
 
-def rule_of(pattern: Pattern, **more) -> Rule:
-    return Rule("X", pattern, "X", **more)
+def rule_of(pattern: Pattern, attributes: tuple[OutputAttribute, ...] = ()) -> Rule:
+    return Rule("X", pattern, "X", attributes)
 
 
 TREE = Pattern(Sequence((A, B), SPAN))
@@ -175,7 +178,7 @@ CHAIN = Pattern(Chain(A, (Selection(B, "last", Within(5, "a")),)))
         ),
     ],
 )
-def test_what_a_language_cannot_say_is_refused_with_a_reason(rule, language, reason):
+def test_what_a_language_cannot_say_is_refused_with_a_reason(rule: Rule, language: Language, reason: str) -> None:
     with pytest.raises(PrintError, match=reason):
         print_rule(rule, language)
 
@@ -196,7 +199,7 @@ def test_what_a_language_cannot_say_is_refused_with_a_reason(rule, language, rea
     ],
     ids=repr,
 )
-def test_awkward_expressions_come_back_equal(value):
+def test_awkward_expressions_come_back_equal(value: Expression) -> None:
     rule = rule_of(TREE, attributes=(OutputAttribute("v", "any", value),))
     again = parsed(print_rule(rule, "sase"), "sase")
     assert again.attributes[0].value == value

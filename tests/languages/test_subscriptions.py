@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.node.explain.expressions import Scope, holds
@@ -189,6 +189,7 @@ def matching(subscription: Subscription, event_type: EventType = TEMP) -> Callab
     return (lambda event: True) if condition is None else condition
 
 
+@settings(max_examples=200)
 @given(_texts, _texts)
 def test_covering_is_never_wrong(one: str, other: str) -> None:
     wider, narrower = parse(one), parse(other)
@@ -197,6 +198,7 @@ def test_covering_is_never_wrong(one: str, other: str) -> None:
         assert not [event for event in EVERY_EVENT if narrow(event) and not wide(event)]
 
 
+@settings(max_examples=200)
 @given(st.lists(_texts, max_size=5))
 def test_what_is_left_asks_for_the_same_events(texts: list[str]) -> None:
     all_of_them = [parse(text) for text in texts]
@@ -210,6 +212,7 @@ def test_what_is_left_asks_for_the_same_events(texts: list[str]) -> None:
 # --- matching ---------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=200)
 @given(_texts)
 def test_compiled_conditions_hold_where_the_slow_evaluation_says(text: str) -> None:
     subscription = parse(text)

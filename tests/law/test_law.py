@@ -24,6 +24,7 @@ from headwater.protocol.expressions import Attribute, walk
 from headwater.protocol.pattern import Rule, types_of
 from headwater.protocol.strategy import STRATEGIES
 from tests.kit.first_seed import first_seed
+from tests.kit.patience import ANSWER_S
 from tests.law.fuzz_networks import Task, connected, reductions, report, run_seeds, shrink
 from tests.law.generators import TYPES, random_case
 from tests.law.law import (
@@ -237,7 +238,7 @@ def test_failing_cases_are_made_small() -> None:
     case, _ = a_case_with_matches()
     verdict = checked(case, "st", False)
     assert verdict.kind == "missing"
-    small, verdict = shrink(case, "st", False, "missing", seconds=20, checked=checked)
+    small, verdict = shrink(case, "st", False, "missing", seconds=ANSWER_S, checked=checked)
     assert verdict.wrong
     assert len(small.network.nodes) == 1
     assert len(small.network.sinks) == len(small.network.rules) == 1

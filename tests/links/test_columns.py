@@ -13,6 +13,7 @@ import msgpack
 import pytest
 
 from headwater.node.core import NodeCore
+from headwater.node.effects import Send
 from headwater.node.snapshot import restore, save
 from headwater.node.step import Work
 from headwater.node.streams.admission import Testimony as Told
@@ -66,7 +67,7 @@ def columns_of(rows: tuple[Row, ...]) -> Columns:
     ],
     ids=["in order", "with gaps", "before zero", "backwards", "of two nodes"],
 )
-def test_columns_are_the_rows_that_were_sent(rows):
+def test_columns_are_the_rows_that_were_sent(rows: tuple[Row, ...]) -> None:
     read = columns_of(rows)
     assert (read.least_us, read.greatest_us) == (min(row[0] for row in rows), max(row[0] for row in rows))
     assert (read.first, read.last) == (min(row[2] for row in rows), max(row[2] for row in rows))
@@ -81,7 +82,7 @@ def test_columns_are_the_rows_that_were_sent(rows):
 
 
 @pytest.mark.parametrize("message", [batch_of(*rows_of(200)), Notify("t", 1, rows_of(200))], ids=["up", "down"])
-def test_columns_leave_as_the_bytes_that_came(message: Message):
+def test_columns_leave_as_the_bytes_that_came(message: Message) -> None:
     source, relay, target = LinkWire([EXACT]), LinkWire([EXACT]), LinkWire([EXACT])
     schema, data = source.encode(message), source.encode(message)
     relay.decode(schema)
@@ -91,7 +92,7 @@ def test_columns_leave_as_the_bytes_that_came(message: Message):
     assert target.decode(first) == target.decode(second) == message, "and who has never heard of the type is told"
 
 
-def test_columns_are_written_anew_where_their_type_has_another_number():
+def test_columns_are_written_anew_where_their_type_has_another_number() -> None:
     near, far = LinkWire([EXACT]), LinkWire([EXACT])
     before, beyond = LinkWire([EXACT, EventType("A", {})]), LinkWire([EXACT])
     message = batch_of(*rows_of(50))
@@ -129,14 +130,14 @@ WRONG = {
 
 
 @pytest.mark.parametrize("plain", WRONG.values(), ids=WRONG)
-def test_columns_that_no_node_could_read_are_not_passed_on(plain):
-    assert type(Wire([EXACT]).decode(msgpack.packb(plain_batch())).runs[0].rows) is Columns  # type: ignore[union-attr]
+def test_columns_that_no_node_could_read_are_not_passed_on(plain: object) -> None:
+    assert type(batch_in(Wire([EXACT]).decode(msgpack.packb(plain_batch()))).runs[0].rows) is Columns
     with pytest.raises(CodecError):
         Wire([EXACT]).decode(msgpack.packb(plain))
 
 
 @pytest.mark.parametrize("place", range(0, 700, 7))
-def test_a_large_batch_that_is_cut_or_goes_on_is_refused(place):
+def test_a_large_batch_that_is_cut_or_goes_on_is_refused(place: int) -> None:
     wire = Wire([EXACT])
     data = wire.encode(batch_of(*rows_of(60)))
     assert len(data) > 700
@@ -149,7 +150,7 @@ def test_a_large_batch_that_is_cut_or_goes_on_is_refused(place):
 # ------------------------------------------------------------------------------------------------------ what is known
 
 
-def test_what_is_known_of_many_events_is_what_a_dict_would_know():
+def test_what_is_known_of_many_events_is_what_a_dict_would_know() -> None:
     """Whatever is added in whatever way: known, found, counted and forgotten as if each event were kept by itself."""
     added = 0
     for seed in range(150):
@@ -197,7 +198,7 @@ def test_what_is_known_of_many_events_is_what_a_dict_would_know():
     assert added > 2000
 
 
-def test_events_of_many_kinds_that_interleave_are_still_known_each():
+def test_events_of_many_kinds_that_interleave_are_still_known_each() -> None:
     known: IdentityMap[int] = IdentityMap(itemgetter(0), int)
     kinds = LANES_MAX + 2
     for kind in range(kinds):
@@ -205,7 +206,7 @@ def test_events_of_many_kinds_that_interleave_are_still_known_each():
     assert all((("n", seq) in known) is (seq % kinds < LANES_MAX) for seq in range(20 * kinds))
 
 
-def test_numbers_that_lie_far_apart_are_not_compared_with_everything():
+def test_numbers_that_lie_far_apart_are_not_compared_with_everything() -> None:
     known: IdentityMap[int] = IdentityMap(itemgetter(0), int)
     for place in range(NEAR_MAX + 3):
         assert known.add(columns_of(rows_of(16, first=1 + place * 100)))
@@ -213,7 +214,7 @@ def test_numbers_that_lie_far_apart_are_not_compared_with_everything():
     assert not known.add(columns_of(rows_of(NEAR_MAX + 3, first=51, step=100)))
 
 
-def test_what_would_take_long_to_read_again_is_not_kept_as_bytes():
+def test_what_would_take_long_to_read_again_is_not_kept_as_bytes() -> None:
     known: IdentityMap[int] = IdentityMap(itemgetter(0), int)
     assert known.add(columns_of(rows_of(STRETCH_MAX)))
     assert not known.add(columns_of(rows_of(STRETCH_MAX + 1, first=STRETCH_MAX + 1)))
@@ -222,13 +223,18 @@ def test_what_would_take_long_to_read_again_is_not_kept_as_bytes():
 # ------------------------------------------------------------------------------------------------------- a neighbour
 
 
+def batch_in(message: Message) -> Batch:
+    assert isinstance(message, Batch)
+    return message
+
+
 def flushed(box: Outbox) -> list[Batch]:
     work = Work(0, {box.neighbour: box}, {})
     box.flush(work)
-    return [effect.message for effect in work.effects]  # type: ignore[union-attr]
+    return [batch_in(effect.message) for effect in work.effects if isinstance(effect, Send)]
 
 
-def test_each_event_crosses_a_link_once_whether_it_came_in_columns_or_not():
+def test_each_event_crosses_a_link_once_whether_it_came_in_columns_or_not() -> None:
     rows = rows_of(60)
     box, inbox = Outbox("up"), Inbox(Told())
     crossed: list[tuple[int, Row]] = []
@@ -266,14 +272,14 @@ def short_columns() -> Iterator[None]:
         yield
 
 
-def test_whatever_goes_over_a_link_arrives_for_every_stream_and_each_body_once(short_columns):
+def test_whatever_goes_over_a_link_arrives_for_every_stream_and_each_body_once(short_columns: None) -> None:
     """Events in columns and alone, again and again for other streams, while both ends forget what is old."""
     seen: Counter[str] = Counter()
     for seed in range(60):
         rng = random.Random(seed)
         wire = Wire({EXACT, LOOSE})
         box, inbox = Outbox("up"), Inbox(Told())
-        floor, bodies = 0, set()
+        floor, bodies = 0, set[tuple[str, int]]()
         trace = sorted(
             (rng.randrange(seq, seq + 60), rng.choice("nnm"), seq, kind, *((seq, 0.5) if kind is EXACT else (None,)))
             for seq in range(1, 2000)
@@ -314,7 +320,7 @@ def test_whatever_goes_over_a_link_arrives_for_every_stream_and_each_body_once(s
     assert min(seen["columns"], seen["rows"], seen["references"]) > 1000, seen
 
 
-def test_columns_that_contradict_what_was_told_before_are_not_believed():
+def test_columns_that_contradict_what_was_told_before_are_not_believed() -> None:
     for kind in (EXACT, LOOSE):
         values = (0, 0.5) if kind is EXACT else (0,)
         rows = tuple((100 + place, "n", place, kind, *values) for place in range(40))
@@ -334,7 +340,7 @@ def test_columns_that_contradict_what_was_told_before_are_not_believed():
 # ------------------------------------------------------------------------------------------------------------ a node
 
 
-def test_a_node_passes_columns_on_as_they_came_up_a_tree_and_down_and_after_it_was_restored():
+def test_a_node_passes_columns_on_as_they_came_up_a_tree_and_down_and_after_it_was_restored() -> None:
     node = ANode(children=["left", "right"])
     node.child_says("left", "A")
     node.child_says("right", "", subscriptions=["A"])
@@ -348,7 +354,7 @@ def test_a_node_passes_columns_on_as_they_came_up_a_tree_and_down_and_after_it_w
         down = wire.encode(Notify("top", 1, rows))
         effects = node.hears("up", wire.decode(down))
         assert [wire.encode(message) for message in sent(effects, Notify, "right")] == [down]
-        came = wire.decode(wire.encode(batch_of(*rows, stream=number)))
+        came = batch_in(wire.decode(wire.encode(batch_of(*rows, stream=number))))
         effects += node.hears("left", came)
         (passed,) = sent(effects, Batch, "up")
         assert passed.runs[0].rows is came.runs[0].rows
@@ -360,7 +366,7 @@ def test_a_node_passes_columns_on_as_they_came_up_a_tree_and_down_and_after_it_w
         node.core = NodeCore.restored(node.core.save())
 
 
-def test_what_is_passed_on_and_forgotten_is_freed_at_once():
+def test_what_is_passed_on_and_forgotten_is_freed_at_once() -> None:
     """Nothing may wait for the collector, which a busy node rarely runs."""
 
     def held() -> int:

@@ -18,8 +18,8 @@ from headwater.protocol.links import LinkError, LinkSettings
 from headwater.protocol.links.frames import OFFER, Frame, Hello, Kind, decode, encode
 from headwater.protocol.links.settings import FRAME_BYTES_MAX
 from tests.kit.link_ends import Ends, a_pair, closed, run, strangers, until, written
-from tests.kit.patience import run_to_its_end
-from tests.links.test_session import bad_frames
+from tests.kit.patience import ANSWER_S, run_to_its_end
+from tests.links.test_frames import bad_frames
 
 PROJECT = Path(__file__).parent.parent.parent
 LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
@@ -107,7 +107,7 @@ def test_closing_waits_for_acknowledgements_and_takes_leave() -> None:
     async def test() -> None:
         a, b = await a_pair()
         a.hub.send("b", numbered(5000, 0, 1000))
-        await a.hub.close(drain_s=20.0)
+        await a.hub.close(drain_s=ANSWER_S)
         assert b.got("a") == numbered(5000, 0, 1000)
         await until(lambda: ("down", "a", "the peer took leave") in b.log)
         await closed(b)
@@ -120,7 +120,7 @@ def test_closing_frees_everything_although_the_caller_does_not_wait() -> None:
         a, b = await a_pair()
         b.confirms = False
         a.hub.send("b", [b"never acknowledged"])
-        closing = asyncio.create_task(a.hub.close(drain_s=20.0))
+        closing = asyncio.create_task(a.hub.close(drain_s=ANSWER_S))
         await until(lambda: b.got("a"))
         closing.cancel()
         await asyncio.gather(closing, return_exceptions=True)
@@ -277,10 +277,10 @@ def test_mistakes_of_the_caller_are_said() -> None:
             a.hub.add_peer("far", dial="tcp://192.0.2.1:5")
         await closed(a)
         b, c = Ends("b"), Ends("c")
-        address = await b.hub.start("tcp://localhost:0")
-        assert address is not None
+        taken = await b.hub.start("tcp://localhost:0")
+        assert taken is not None
         with pytest.raises(ConfigError, match="cannot listen"):
-            await c.hub.start(address)
+            await c.hub.start(taken)
         await closed(b, c)
 
     run(test())

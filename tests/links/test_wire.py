@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import msgpack
@@ -65,14 +66,14 @@ def random_row(rng: random.Random) -> tuple[Any, ...]:
 # ------------------------------------------------------------------------------------------------------------- messages
 
 
-def test_a_single_event_is_a_short_list():
+def test_a_single_event_is_a_short_list() -> None:
     batch = Batch((run(row("B", 5)),), (), None)
     assert Wire(ALL).encode(batch) == msgpack.packb(
         [0, [[[3], False, None, [1, 5, "n", 5, 5, 0, None, None]]], [], None]
     )
 
 
-def test_events_of_one_type_become_columns_which_take_a_fraction():
+def test_events_of_one_type_become_columns_which_take_a_fraction() -> None:
     wire = Wire(ALL)
     rows = [row("A", 1_700_000_000_000_000 + 1000 * n, n, n % 7, None, None, seq=n) for n in range(200)]
     together = wire.encode(Batch((run(*rows),), (), None))
@@ -82,7 +83,7 @@ def test_events_of_one_type_become_columns_which_take_a_fraction():
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_every_batch_comes_as_it_went(seed):
+def test_every_batch_comes_as_it_went(seed: int) -> None:
     rng = random.Random(seed)
     wire = Wire(ALL, [PAIR, CHAINED])
     runs = []
@@ -93,7 +94,7 @@ def test_every_batch_comes_as_it_went(seed):
         made = run(*rows, *(composites() if rng.random() < 0.2 else ()), streams=(1, 2), blocker=rng.random() < 0.3)
         runs.append(made._replace(rows=None) if rng.random() < 0.2 else made)
     watermarks = tuple(
-        Watermark(*watermark) for watermark in rng.sample([(1, 5), (2, float("inf"), 3, 4), (3, 0.5, 1, 2, True, 9)], 2)
+        rng.sample([Watermark(1, 5), Watermark(2, float("inf"), 3, 4), Watermark(3, 0.5, 1, 2, True, 9)], 2)
     )
     batch = Batch(tuple(runs), watermarks, rng.choice((None, -7)))
     for ends in ((wire, wire), (LinkWire(ALL), LinkWire(ALL))):
@@ -104,13 +105,13 @@ def test_every_batch_comes_as_it_went(seed):
         ]
 
 
-def test_events_that_go_down_a_tree_come_as_they_went():
+def test_events_that_go_down_a_tree_come_as_they_went() -> None:
     rows = tuple([row("A", n) for n in range(50)] + composites() + [row("B", 60), row("C", 61)])
     wire = Wire(ALL, [PAIR, CHAINED])
     assert wire.decode(wire.encode(Notify("t", 1, rows))) == Notify("t", 1, rows)
 
 
-def test_the_bytes_of_a_batch_are_those_of_its_runs_and_the_rest():
+def test_the_bytes_of_a_batch_are_those_of_its_runs_and_the_rest() -> None:
     wire = Wire(ALL)
     runs = run(row("A", 1), row("A", 2)), run(row("B", 3)), Run((("n", 4), ("n", 5)), None, (3,))
     batch = Batch(runs, (Watermark(1, 5),), 7)
@@ -202,27 +203,37 @@ WRONG = {
 }
 
 
+def rows_in(wire: Wire, plain: object) -> Sequence[tuple[Any, ...]]:
+    """What is read of a batch with one run."""
+    batch = wire.decode(msgpack.packb(in_a_batch(plain)))
+    assert isinstance(batch, Batch)
+    (only,) = batch.runs
+    assert only.rows is not None
+    return only.rows
+
+
 @pytest.mark.parametrize("plain", WRONG.values(), ids=WRONG)
-def test_wrong_shapes_are_refused(plain):
+def test_wrong_shapes_are_refused(plain: object) -> None:
     assert Wire(ALL).decode(msgpack.packb(in_a_batch(ROW))) == Batch((run(row("B", 5)),), (), None)
-    assert len(Wire(ALL).decode(msgpack.packb(in_a_batch(COLUMNS))).runs[0].rows) == 2
+    assert len(rows_in(Wire(ALL), COLUMNS)) == 2
     for wire in (Wire(ALL, [PAIR]), LinkWire(ALL)):
         with pytest.raises(CodecError):
             wire.decode(msgpack.packb(plain))
 
 
-def test_a_composite_with_values_that_no_rule_gives_is_refused():
+def test_a_composite_with_values_that_no_rule_gives_is_refused() -> None:
     wire = Wire(ALL, [PAIR])
-    good = ["", ["pair", 1, "X", [0], [["a", 9, "n", 9, "A"], ["b", 2, "n", 2, "B"]]]]
-    assert wire.decode(msgpack.packb(in_a_batch(good))).runs[0].rows[0][0] == 9
-    for bad in ([{}], [b""], [["()", {}]], [], ["a", "b"]):
+    good: list[Any] = ["", ["pair", 1, "X", [0], [["a", 9, "n", 9, "A"], ["b", 2, "n", 2, "B"]]]]
+    assert rows_in(wire, good)[0][0] == 9
+    wrong: tuple[list[Any], ...] = ([{}], [b""], [["()", {}]], [], ["a", "b"])
+    for bad in wrong:
         changed = ["", [*good[1][:3], bad, good[1][4]]]
         with pytest.raises(CodecError):
             wire.decode(msgpack.packb(in_a_batch(changed)))
 
 
 @pytest.mark.parametrize("data", [b"", b"\x91" * 5000, b"\xdd\xff\xff\xff\xff", b"\xc1", b"\x94\x00\x90\x90\xc0extra"])
-def test_bytes_that_are_no_message_are_refused(data):
+def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     for wire in (Wire(ALL), LinkWire(ALL)):
         with pytest.raises(CodecError):
             wire.decode(data)
@@ -242,7 +253,7 @@ class Link:
         return len(data)
 
 
-def test_schemas_go_once_before_the_first_event_that_needs_them():
+def test_schemas_go_once_before_the_first_event_that_needs_them() -> None:
     link, plain = Link(), Wire(ALL, [PAIR, CHAINED])
     event, found = Batch((run(row("A", 5)),), (), None), Notify("t", 1, tuple(composites()))
     assert link.carry(Want(1, 5)) == len(plain.encode(Want(1, 5)))
@@ -252,7 +263,7 @@ def test_schemas_go_once_before_the_first_event_that_needs_them():
         assert link.carry(message) == len(plain.encode(message))
 
 
-def test_composites_of_composites_are_read_without_knowing_any_rule():
+def test_composites_of_composites_are_read_without_knowing_any_rule() -> None:
     link = Link()
     nested = [made for made in composites() if made[3].type == "Z"]
     read = link.far.decode(link.near.encode(Notify("t", 1, tuple(nested))))
@@ -260,14 +271,14 @@ def test_composites_of_composites_are_read_without_knowing_any_rule():
     assert [made[3].to_json() for made in read.rows] == [made[3].to_json() for made in nested]
 
 
-def test_ends_that_were_saved_go_on_where_they_were():
+def test_ends_that_were_saved_go_on_where_they_were() -> None:
     link, message = Link(), Batch((run(row("A", 5), *composites()),), (), None)
     first = link.carry(message)
     link.near, link.far = restore(save((link.near, link.far)))
     assert link.carry(message) < first
 
 
-def test_after_a_reset_everything_is_told_again():
+def test_after_a_reset_everything_is_told_again() -> None:
     link, message = Link(), Batch((run(row("A", 5), *composites()),), (), None)
     first = link.carry(message)
     link.far.reset()
@@ -277,28 +288,28 @@ def test_after_a_reset_everything_is_told_again():
     assert link.carry(message) == first
 
 
-def test_rows_of_a_type_that_was_never_declared_are_refused():
+def test_rows_of_a_type_that_was_never_declared_are_refused() -> None:
     link = Link()
     link.carry(Batch((run(row("A", 5)),), (), None))
     with pytest.raises(CodecError, match="never declared"):
         link.far.decode(Wire(ALL).encode(Batch((run(row("B", 5)),), (), None)))
 
 
-def test_both_directions_are_told_apart():
+def test_both_directions_are_told_apart() -> None:
     link, message = Link(), Batch((run(row("A", 5)),), (), None)
     first = link.carry(message)
     link.near, link.far = link.far, link.near
     assert link.carry(message) == first
 
 
-def test_types_that_are_something_else_here_are_refused():
+def test_types_that_are_something_else_here_are_refused() -> None:
     other = EventType("A", {"id": "string"})
     near, far = LinkWire([other]), LinkWire(ALL)
     with pytest.raises(CodecError, match="same network file"):
         far.decode(near.encode(Notify("t", 1, ((5, "n", 5, other, "x"),))))
 
 
-def test_a_node_that_learns_of_more_types_renumbers_them_and_says_so():
+def test_a_node_that_learns_of_more_types_renumbers_them_and_says_so() -> None:
     link, message = Link([TYPES["B"], TYPES["C"]]), Batch((run(row("B", 5)),), (), None)
     link.carry(message)
     link.near.retyped(ALL)
@@ -320,12 +331,12 @@ def test_a_node_that_learns_of_more_types_renumbers_them_and_says_so():
         None,
     ],
 )
-def test_malformed_schemas_are_refused(schema):
+def test_malformed_schemas_are_refused(schema: object) -> None:
     with pytest.raises(CodecError):
         LinkWire(ALL).decode(msgpack.packb([7, [schema], [2, 1, 5]]))
 
 
-def test_a_link_takes_only_so_many_schemas(monkeypatch):
+def test_a_link_takes_only_so_many_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.protocol.wire.messages.SCHEMAS_MAX", 20)
     wire = LinkWire(())
     for number in range(20):

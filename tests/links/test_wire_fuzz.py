@@ -24,21 +24,20 @@ from headwater.protocol.events import Event
 from headwater.protocol.messages.neighbour import (
     Batch,
     GraphLaid,
-    LinkAgain,
     Message,
     Notify,
     ReverseMark,
     Run,
     SettledHere,
-    TreeNack,
     TreeOver,
 )
+from headwater.protocol.messages.trees import LinkAgain, TreeNack
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
 from headwater.protocol.wire.codec import CodecError
 from headwater.protocol.wire.messages import LinkWire, Wire
-from tests.kit.builders import aggregate, chain, rule
-from tests.links.test_wire import ALL, TYPES, composites
+from tests.kit.builders import TYPES, aggregate, chain, rule
+from tests.links.test_wire import ALL, composites
 from tests.node.test_core import CHAINED, LAST, PAIR, ANode, body, event, reports
 
 FRAMES = 100_000
@@ -52,7 +51,25 @@ BIRTHS = 150
 STRATEGIES = ("st-pp", "mt-pp", "mt")
 SUM = rule(chain("A a", aggregate("n", "sum", "B b", "v", within=100, of="a")), name="sum", emits="W", out={"n": "$n"})
 WANTED = (("top", "X(v > 0)"), ("bottom", "Y"), ("middle", "Z"), ("bottom", "A(v = 1)"), ("top", "W"))
-ATOMS = (None, True, False, 0, -1, 7, 1 << 63, -(1 << 63), 0.5, float("inf"), float("nan"), "", "A", b"", b"x", [], {})
+ATOMS: tuple[Any, ...] = (
+    None,
+    True,
+    False,
+    0,
+    -1,
+    7,
+    1 << 63,
+    -(1 << 63),
+    0.5,
+    float("inf"),
+    float("nan"),
+    "",
+    "A",
+    b"",
+    b"x",
+    [],
+    {},
+)
 WORDS = ("A", "B", "C", "X", "Y", "Z", "pair", "last", "top", "middle", "bottom", "a", "b", "", "v", "w", "and", "<")
 TIMES = (0.5, float("inf"), float("-inf"), float("nan"), 1700.0)
 
@@ -122,10 +139,10 @@ def changed(data: bytes, rng: random.Random) -> bytes:
         return with_changed_bytes(data, rng)
     plain = msgpack.unpackb(data)
     if choice < 0.35:
-        return msgpack.packb(mutated(plain, rng))
+        return bytes(msgpack.packb(mutated(plain, rng)))
     for _ in range(rng.choice((0, 1, 1, 1, 2))):
         plain = misled(plain, rng)
-    return msgpack.packb(plain)
+    return bytes(msgpack.packb(plain))
 
 
 # ----------------------------------------------------------------------------------------------------- a tree of three
@@ -159,7 +176,7 @@ class Recorded:
         sim = Simulation(network(), strategy, 1, Faults(), settings=settings)
         said: dict[tuple[str, str], list[Message]] = defaultdict(list)
         for name, core in sim.nodes.items():
-            core.handle = self._listener(name, core, said)  # type: ignore[method-assign]
+            core.handle = self._listener(name, core, said)  # type: ignore[method-assign, assignment]
         sim.set_up(0)
         rng = random.Random(1)
         births = []
@@ -207,13 +224,13 @@ def recorded(strategy: str) -> Recorded:
     return Recorded(strategy)
 
 
-def test_all_kinds_of_messages_are_among_those_that_are_changed():
+def test_all_kinds_of_messages_are_among_those_that_are_changed() -> None:
     kinds = {kind for each in STRATEGIES for of_link in recorded(each).frames.values() for kind in of_link}
     assert kinds == {kind.__name__ for kind in get_args(Message)}
 
 
 @pytest.mark.parametrize("share", range(SHARES))
-def test_no_frame_stops_a_node(share):
+def test_no_frame_stops_a_node(share: int) -> None:
     rng = random.Random(share)
     before = recorded(STRATEGIES[share % len(STRATEGIES)])
     links = {pair: LinkWire(ALL) for pair in before.frames}
@@ -262,7 +279,7 @@ def test_no_frame_stops_a_node(share):
 # ----------------------------------------------------------------------------------------------- neighbours that lie
 
 
-def test_an_event_that_is_told_in_two_ways_is_believed_as_it_was_told_first():
+def test_an_event_that_is_told_in_two_ways_is_believed_as_it_was_told_first() -> None:
     node = ANode(PAIR, parent=None, children=("left", "right"), sources="A", sinks=("X",))
     node.child_says("left", "B")
     node.child_says("right", "B")
@@ -280,7 +297,7 @@ def test_an_event_that_is_told_in_two_ways_is_believed_as_it_was_told_first():
     assert found[3].events[-1] == ("b", first)
 
 
-def test_an_event_that_was_never_declared_so_is_foreign():
+def test_an_event_that_was_never_declared_so_is_foreign() -> None:
     node = ANode(PAIR, CHAINED, parent=None, children=("left",), sources="A", sinks=("X",))
     node.child_says("left", "BC")
     number = next(n for n, inlet in node.core.inlets.items() if inlet.shapes.foreign([tuple(event("B", 1))]) == 0)

@@ -16,39 +16,39 @@ from tests.law.generators import case_of_seed
 from tests.oracle import TooManyMatches, evaluate
 
 
-def test_the_example_of_the_design_gives_no_match():
+def test_the_example_of_the_design_gives_no_match() -> None:
     steps = chain("A a", last("B b", 5, "a"), last("C c", 5, "b"))
     assert by_oracle(rule(steps), "C@0 B@4 B@6 A@7") == []
 
 
-def test_the_same_event_twice_is_one_event():
+def test_the_same_event_twice_is_one_event() -> None:
     events = trace("A@1 B@2").events
     assert len(evaluate([rule(seq("A a", "B b", within=5))], events + events)) == 1
 
 
-def test_it_reads_the_finite_trace_whatever_the_order_of_the_events():
+def test_it_reads_the_finite_trace_whatever_the_order_of_the_events() -> None:
     events = trace("A@1 B@2 A@3 B@4").events
     rules = [rule(seq("A a", "B b", within=5))]
     assert evaluate(rules, events[::-1]) == evaluate(rules, events)
 
 
-def test_cyclic_rules_are_a_mistake_of_the_test():
+def test_cyclic_rules_are_a_mistake_of_the_test() -> None:
     with pytest.raises(AssertionError, match="cyclic"):
         evaluate([rule(seq("X x", within=5), emits="X")], [])
 
 
-def test_it_gives_up_where_asked_to():
+def test_it_gives_up_where_asked_to() -> None:
     events = trace("A@1 A@2 A@3 B@4").events
     with pytest.raises(TooManyMatches):
         evaluate([rule(seq("A a", "B b", within=5))], events, matches_max=2)
 
 
-def test_a_seed_always_gives_the_same_case():
+def test_a_seed_always_gives_the_same_case() -> None:
     assert case_of_seed(5) == case_of_seed(5)
     assert case_of_seed(5) != case_of_seed(6)
 
 
-def test_a_printed_case_can_be_read_back():
+def test_a_printed_case_can_be_read_back() -> None:
     for seed in range(40):
         case = case_of_seed(seed)
         assert kept_case(describe(case)).rules == case.rules
@@ -75,7 +75,7 @@ WANTED = """
 """
 
 
-def test_generated_cases_cover_every_operator_and_policy_with_matches_and_without():
+def test_generated_cases_cover_every_operator_and_policy_with_matches_and_without() -> None:
     cases = [case_of_seed(seed) for seed in range(1200)]
     with_matches: Counter[str] = Counter()
     seen: Counter[str] = Counter()
@@ -90,7 +90,7 @@ def test_generated_cases_cover_every_operator_and_policy_with_matches_and_withou
             assert seen[feature.strip()] > with_matches[feature.strip()], f"all cases with {feature.strip()!r} match"
 
 
-def test_generated_traces_have_ties_and_nodes_whose_byte_order_matters():
+def test_generated_traces_have_ties_and_nodes_whose_byte_order_matters() -> None:
     events = [event for seed in range(50) for event in case_of_seed(seed).events]
     assert all(isinstance(event, Event) for event in events)
     assert {"n2", "n10", "é"} <= {event.node for event in events}
@@ -101,14 +101,14 @@ def test_generated_traces_have_ties_and_nodes_whose_byte_order_matters():
     )
 
 
-def test_generated_rules_name_a_window_at_the_outermost_operator():
+def test_generated_rules_name_a_window_at_the_outermost_operator() -> None:
     for seed in range(300):
         for made in case_of_seed(seed).rules:
             root = made.pattern.root
             assert isinstance(root, pt.Chain) or (isinstance(root, pt.Sequence | pt.Conjunction) and root.window)
 
 
-def test_generated_rules_are_valid():
+def test_generated_rules_are_valid() -> None:
     for seed in range(500):
         for made in case_of_seed(seed).rules:
             assert check_rule(made) == []

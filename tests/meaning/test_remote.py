@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -41,7 +43,7 @@ def test_keys_compare_by_value() -> None:
     assert table.lookup(("1",), 0) is None
 
 
-def test_columns_of_a_csv_table_have_one_kind_each(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_columns_of_a_csv_table_have_one_kind_each(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("key1,key2,value,ts\n1,007,2.5,1970-01-01T00:00:01Z\n2,x,3,\n3,y,,\n")
     table = load_remote_table(str(file))
@@ -51,7 +53,7 @@ def test_columns_of_a_csv_table_have_one_kind_each(tmp_path) -> None:  # type: i
     assert table.lookup((3, "y"), 0) is None
 
 
-def test_json_values_may_be_lists_and_parquet_is_read(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_json_values_may_be_lists_and_parquet_is_read(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"key": "a", "value": [1, "x", true]}\n\n{"key": 2, "value": null}\n')
     assert load_remote_table(str(tmp_path / "t.jsonl")).lookup(("a",), 0) == (1, "x", True)
     pyarrow.parquet.write_table(pyarrow.table({"key": ["a", "b"], "value": [1, 2]}), tmp_path / "t.parquet")
@@ -69,13 +71,13 @@ def test_json_values_may_be_lists_and_parquet_is_read(tmp_path) -> None:  # type
         ('{"key": "a", "value": 1}\n{', r"t\.jsonl:2: the line is not JSON"),
     ],
 )
-def test_bad_rows_are_named_by_their_line(tmp_path, text: str, sentence: str) -> None:  # type: ignore[no-untyped-def]
+def test_bad_rows_are_named_by_their_line(tmp_path: Path, text: str, sentence: str) -> None:
     (tmp_path / "t.jsonl").write_text(text)
     with pytest.raises(EventError, match=sentence):
         load_remote_table(str(tmp_path / "t.jsonl"))
 
 
-def test_a_table_is_named_once(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_table_is_named_once(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"key": "a", "value": 1}')
     option = f"t={tmp_path / 't.jsonl'}"
     assert list(load_remote_tables([option])) == ["t"]

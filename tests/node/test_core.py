@@ -13,6 +13,7 @@ from headwater.node.effects import (
     Born,
     Deliver,
     Effect,
+    Input,
     MessageReceived,
     OrderReceived,
     Report,
@@ -177,7 +178,7 @@ def sources_of_items(batches: Iterable[Batch]) -> list[tuple[Any, tuple[int, ...
         ("gibberish", "unknown_message"),
     ],
 )
-def test_what_a_node_does_not_know_is_counted_and_it_carries_on(message, counter):
+def test_what_a_node_does_not_know_is_counted_and_it_carries_on(message: object, counter: str) -> None:
     node = ANode(PAIR, sources="A")
     assert reports(node.hears("up", message)) == [counter]
     assert node.core.validate(node.now_us) == []
@@ -186,7 +187,7 @@ def test_what_a_node_does_not_know_is_counted_and_it_carries_on(message, counter
     assert sent(node.bears(event("A", 5), at_us=5), Batch)
 
 
-def test_what_comes_out_of_turn_is_counted_and_changes_nothing():
+def test_what_comes_out_of_turn_is_counted_and_changes_nothing() -> None:
     node = ANode(PAIR, sources="A", children=["left"])
     assert reports(node.starts()) == ["unknown_message"], "the child has not advertised yet"
     assert reports(node.hears("up", TreeOver("top", 1))) == ["unknown_message"], "it has not begun"
@@ -202,7 +203,7 @@ def test_what_comes_out_of_turn_is_counted_and_changes_nothing():
     assert reports(node.starts()) == ["forgotten_tree"]
 
 
-def test_a_root_that_is_made_to_fetch_rules_out_of_turn_arranges_them_once():
+def test_a_root_that_is_made_to_fetch_rules_out_of_turn_arranges_them_once() -> None:
     node = ANode(PAIR, parent=None, children=["left"], sinks=["X"], strategy="mt", kept=[])
     node.hears("left", FetchRules("n", 1, "X"), RulesFetched("n", 1, "X", (PlannedRule(PAIR),)))
     effects = node.child_says("left", "AB")
@@ -210,7 +211,7 @@ def test_a_root_that_is_made_to_fetch_rules_out_of_turn_arranges_them_once():
     assert sent(node.hears("left", FetchRules("n", 1, "Y"), RulesFetched("n", 1, "Y", ())), TreeStart) == []
 
 
-def test_failures_of_rules_belong_to_the_step_in_which_they_fail(monkeypatch):
+def test_failures_of_rules_belong_to_the_step_in_which_they_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     node = ANode(PAIR, sources="A")
 
     def fail(sentence: str, *, raises: bool = False) -> list[Effect]:
@@ -232,7 +233,7 @@ def test_failures_of_rules_belong_to_the_step_in_which_they_fail(monkeypatch):
     assert reports(node.hears("up", Want(77, 5))) == ["unknown_stream"]
 
 
-def test_a_stream_is_known_only_to_the_neighbour_it_goes_to():
+def test_a_stream_is_known_only_to_the_neighbour_it_goes_to() -> None:
     node = ANode(PAIR, sources="A", children=["left"])
     node.child_says("left")
     node.hears("up", Deploy("top", 1, 3, Filter("A")))
@@ -240,7 +241,7 @@ def test_a_stream_is_known_only_to_the_neighbour_it_goes_to():
     assert reports(node.hears("up", Want(3, -5))) == []
 
 
-def test_a_tree_of_a_plan_that_is_not_yet_known_waits_for_it():
+def test_a_tree_of_a_plan_that_is_not_yet_known_waits_for_it() -> None:
     node = ANode(PAIR, sources="A", begin=False)
     assert node.hears("up", TreeReady("top", 1, 2)) == []
     share = Share(2, "st", tuple(TYPES.values()), (), 100, None, (), sources=(PlannedSource(0, "A", 0),))
@@ -250,7 +251,7 @@ def test_a_tree_of_a_plan_that_is_not_yet_known_waits_for_it():
 # -- births ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_late_event_is_reported_and_goes_nowhere():
+def test_a_late_event_is_reported_and_goes_nowhere() -> None:
     node = ANode(sources="A", lateness_us=10)
     node.hears("up", Deploy("top", 1, 3, Filter("A")))
     node.starts()
@@ -260,13 +261,13 @@ def test_a_late_event_is_reported_and_goes_nowhere():
     assert sources_of_items(sent(node.bears(event("A", 90), at_us=100), Batch)) == [(("n", 90), (3,), True)]
 
 
-def test_an_event_of_a_source_that_was_not_announced_is_reported():
+def test_an_event_of_a_source_that_was_not_announced_is_reported() -> None:
     node = ANode(sources="A")
     assert reports(node.bears(event("B", 5), source=0, at_us=5)) == ["unadvertised_events"]
     assert reports(node.bears(event("A", 5), source=4, at_us=5)) == ["unadvertised_events"]
 
 
-def test_what_is_born_before_the_start_is_sent_at_the_start():
+def test_what_is_born_before_the_start_is_sent_at_the_start() -> None:
     node = ANode(sources="A")
     node.hears("up", Deploy("top", 1, 3, Filter("A")))
     assert sent(node.bears(event("A", 5), at_us=5), Batch) == []
@@ -276,27 +277,27 @@ def test_what_is_born_before_the_start_is_sent_at_the_start():
 # -- advertisements and subscriptions ----------------------------------------------------------------------------------
 
 
-def test_advertisements_combine_on_their_way_up():
+def test_advertisements_combine_on_their_way_up() -> None:
     node = ANode(children=["left", "right"], sources="C")
     assert sent(node.begun, TreeReady) == [TreeReady("top", 1, 1)] * 2
     assert sent(node.child_says("left", "AB"), Advertise) == []
     assert sent(node.child_says("right", "BD"), Advertise, "up") == [Advertise("top", 1, ("A", "B", "C", "D"))]
 
 
-def test_a_leaf_speaks_as_soon_as_the_tree_is_ready():
+def test_a_leaf_speaks_as_soon_as_the_tree_is_ready() -> None:
     node = ANode(sources="AB", sinks=["X"])
     assert sent(node.begun, Advertise, "up") == [Advertise("top", 1, ("A", "B"))]
     assert sent(node.begun, Subscribe, "up") == [Subscribe("top", 1, (parse_subscription("X"),))]
 
 
-def test_a_covered_subscription_is_not_forwarded():
+def test_a_covered_subscription_is_not_forwarded() -> None:
     node = ANode(PAIR, children=["left", "right"], sinks=["X(v > 7)", "Y"])
     node.child_says("left", subscriptions=["X(v > 5)", "Z(v = 1)"])
     (message,) = sent(node.child_says("right", subscriptions=["X(v > 6 and v < 9)", "Z"]), Subscribe, "up")
     assert set(message.subscriptions) == {parse_subscription(text) for text in ("X(v > 5)", "Y", "Z")}
 
 
-def test_a_composite_goes_only_to_children_whose_constraints_it_meets():
+def test_a_composite_goes_only_to_children_whose_constraints_it_meets() -> None:
     node = ANode(PAIR, children=["left", "middle", "right"], sinks=["X(v = 2)", "X(v > 3)"])
     node.child_says("left", subscriptions=["X(v > 1)"])
     node.child_says("middle", subscriptions=["X(v < 1)"])
@@ -320,7 +321,7 @@ def composite_row(v: int) -> tuple[Any, ...]:
 # -- how a rule is divided ---------------------------------------------------------------------------------------------
 
 
-def test_the_root_delegates_a_rule_to_the_one_child_that_has_it_all():
+def test_the_root_delegates_a_rule_to_the_one_child_that_has_it_all() -> None:
     node = ANode(PAIR, parent=None, children=["left", "right"], sinks=["X"])
     node.child_says("left", "AB")
     effects = node.child_says("right", "C")
@@ -330,7 +331,7 @@ def test_the_root_delegates_a_rule_to_the_one_child_that_has_it_all():
     assert not any(work.tasks for work in node.core.works.values())
 
 
-def test_the_child_that_got_a_rule_delivers_to_its_own_side_and_tells_the_rest():
+def test_the_child_that_got_a_rule_delivers_to_its_own_side_and_tells_the_rest() -> None:
     node = ANode(PAIR, sources="AB", children=["below"], sinks=["X"])
     node.child_says("below", subscriptions=["X"])
     node.hears("up", Deploy("top", 1, 3, Whole(PAIR)))
@@ -343,7 +344,7 @@ def test_the_child_that_got_a_rule_delivers_to_its_own_side_and_tells_the_rest()
     assert (streams, has_body) == ((3,), True)
 
 
-def test_a_composite_is_not_sent_back_to_where_it_came_from():
+def test_a_composite_is_not_sent_back_to_where_it_came_from() -> None:
     node = ANode(PAIR, parent=None, children=["left", "right"])
     node.child_says("left", "AB", ["X"])
     (deployed,) = sent(node.child_says("right", "", ["X"]), Deploy)
@@ -353,7 +354,7 @@ def test_a_composite_is_not_sent_back_to_where_it_came_from():
     assert sent(effects, Notify, "left") == []
 
 
-def test_the_root_splits_what_no_child_has_alone():
+def test_the_root_splits_what_no_child_has_alone() -> None:
     whole = rule(chain("A a", each("B b", 100, "a"), each("C c", 50, "b")), "c.v = b.v", name="three", emits="X")
     node = ANode(whole, parent=None, children=["left", "right"], sinks=["X"])
     node.child_says("left", "A")
@@ -367,7 +368,7 @@ def test_the_root_splits_what_no_child_has_alone():
     assert len(task.inputs) == 2
 
 
-def test_one_stream_serves_all_that_need_the_same():
+def test_one_stream_serves_all_that_need_the_same() -> None:
     node = ANode(PAIR, LAST, parent=None, children=["left", "right"], sinks=["X", "Y", "A"])
     node.child_says("left", "A")
     effects = node.child_says("right", "B")
@@ -378,7 +379,7 @@ def test_one_stream_serves_all_that_need_the_same():
 # -- rules on demand ---------------------------------------------------------------------------------------------------
 
 
-def test_with_many_trees_the_root_fetches_the_rules_behind_what_is_wanted():
+def test_with_many_trees_the_root_fetches_the_rules_behind_what_is_wanted() -> None:
     node = ANode(PAIR, CHAINED, parent=None, children=["left", "right"], sinks=["Z"], strategy="mt", kept=[])
     node.child_says("left", "AB")
     effects = node.child_says("right", "C")
@@ -393,7 +394,7 @@ def test_with_many_trees_the_root_fetches_the_rules_behind_what_is_wanted():
     assert sent(effects, TreeStart) == [TreeStart("n", 1)] * 2
 
 
-def test_a_node_answers_for_itself_and_all_below_it():
+def test_a_node_answers_for_itself_and_all_below_it() -> None:
     node = ANode(PAIR, LAST, children=["left"], strategy="mt", kept=[PAIR])
     node.child_says("left", "AB")
     assert sent(node.hears("up", FetchRules("top", 1, "X")), FetchRules, "left") == [FetchRules("top", 1, "X")]
@@ -402,7 +403,7 @@ def test_a_node_answers_for_itself_and_all_below_it():
     assert {planned.rule for planned in answer.rules} == {PAIR, other}
 
 
-def test_an_answer_that_was_not_asked_for_is_counted():
+def test_an_answer_that_was_not_asked_for_is_counted() -> None:
     node = ANode(PAIR, children=["left"], strategy="mt")
     node.child_says("left", "AB")
     assert reports(node.hears("left", RulesFetched("top", 1, "X", ()))) == ["unknown_answer"]
@@ -411,7 +412,7 @@ def test_an_answer_that_was_not_asked_for_is_counted():
 # -- watermarks --------------------------------------------------------------------------------------------------------
 
 
-def test_a_watermark_is_told_when_the_clock_has_passed_what_is_wanted():
+def test_a_watermark_is_told_when_the_clock_has_passed_what_is_wanted() -> None:
     node = ANode(sources="A", lateness_us=10)
     node.hears("up", Deploy("top", 1, 3, Filter("A")))
     node.starts()
@@ -422,7 +423,7 @@ def test_a_watermark_is_told_when_the_clock_has_passed_what_is_wanted():
     assert [(watermark.number, watermark.ts) for watermark in batch.watermarks] == [(3, 50)]
 
 
-def test_a_decision_waits_for_the_watermarks_it_depends_on():
+def test_a_decision_waits_for_the_watermarks_it_depends_on() -> None:
     node = ANode(LAST, parent=None, children=["left"], sources="A", sinks=["Y"])
     (deployed,) = sent(node.child_says("left", "B"), Deploy)
     asked = sent(node.bears(event("A", 60), at_us=60), Want, "left")
@@ -433,7 +434,7 @@ def test_a_decision_waits_for_the_watermarks_it_depends_on():
     assert delivered(node.hears("left", Batch((), (Watermark(deployed.number, 60),)), at_us=72)) == [(0, 60)]
 
 
-def test_a_body_is_sent_once_and_referred_to_afterwards():
+def test_a_body_is_sent_once_and_referred_to_afterwards() -> None:
     """The B goes up for a filter; when a C arrives that makes it part of a match, too, only its identity follows."""
     whole = rule(chain("D d", each("B b", 100, "d"), each("C c", 100, "b")), name="three", emits="X")
     node = ANode(whole, sources="BC", lateness_us=50)
@@ -447,7 +448,7 @@ def test_a_body_is_sent_once_and_referred_to_afterwards():
     assert sources_of_items(sent(effects, Batch)) == [(("n", 3), (3, 4), True)]
 
 
-def test_an_old_body_that_comes_with_a_floor_may_be_referred_to():
+def test_an_old_body_that_comes_with_a_floor_may_be_referred_to() -> None:
     node = ANode(PAIR, LAST, parent=None, children=["left"], sources="A", sinks=["X", "Y"])
     numbers = [deploy.number for deploy in sent(node.child_says("left", "B"), Deploy)]
     old = event("B", 30, node="left")
@@ -456,7 +457,7 @@ def test_an_old_body_that_comes_with_a_floor_may_be_referred_to():
     assert reports(effects) == []
 
 
-def test_sources_that_have_ended_promise_everything():
+def test_sources_that_have_ended_promise_everything() -> None:
     node = ANode(sources="A")
     node.hears("up", Deploy("top", 1, 3, Filter("A")))
     node.starts()
@@ -465,7 +466,7 @@ def test_sources_that_have_ended_promise_everything():
     assert node.core.unfinished() == []
 
 
-def test_a_node_says_what_it_still_waits_for():
+def test_a_node_says_what_it_still_waits_for() -> None:
     node = ANode(LAST, parent=None, children=["left"], sources="A", sinks=["Y"])
     assert any("not every child has advertised" in waits for waits in node.core.unfinished())
     node.child_says("left", "B")
@@ -479,14 +480,14 @@ def test_a_node_says_what_it_still_waits_for():
 # -- state -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_is_restored_in_the_middle_goes_on_as_if_nothing_had_happened():
+def test_a_node_that_is_restored_in_the_middle_goes_on_as_if_nothing_had_happened() -> None:
     node = ANode(LAST, PAIR, parent=None, children=["left"], sources="A", sinks=["X", "Y(v > 0)"])
     numbers = {deploy.stream: deploy.number for deploy in sent(node.child_says("left", "B"), Deploy)}
     of_b = numbers[Filter("B")]
     node.hears("left", Batch((body(event("B", 30, 1, "left"), of_b),), ()), at_us=40)
     node.bears(event("A", 60, 1), at_us=60)
     copy = NodeCore.restored(node.core.save())
-    rest = [
+    rest: list[tuple[int, Input]] = [
         (82, MessageReceived("left", Batch((body(event("B", 50, 2, "left"), of_b),), (Watermark(of_b, 55),)))),
         (84, MessageReceived("left", Batch((), (Watermark(of_b, 60),)))),
         (86, TimerFired("tick")),
@@ -501,16 +502,16 @@ def test_a_node_that_is_restored_in_the_middle_goes_on_as_if_nothing_had_happene
     assert copy.held() == node.core.held() > 0
 
 
-def test_damaged_state_is_refused():
+def test_damaged_state_is_refused() -> None:
     data = ANode(PAIR, sources="AB").core.save()
     with pytest.raises(StateError, match="damaged"):
         NodeCore.restored(data[:-9])
-    with pytest.raises(StateError, match="not a saved node"):
+    with pytest.raises(StateError, match="no saved node"):
         NodeCore.restored(save({"node": "n"}))
     assert restore(save([1, 2])) == [1, 2]
 
 
-def test_tables_are_plain_data():
+def test_tables_are_plain_data() -> None:
     node = ANode(PAIR, parent=None, children=["left", "right"], sources="C", sinks=["X(v = 2)"])
     node.child_says("left", "A", ["X"])
     node.child_says("right", "B")
@@ -525,7 +526,7 @@ def test_tables_are_plain_data():
     assert shown["plans"]["1"]["rules"] == ["pair version 1"]
 
 
-def test_a_core_ignores_timers_it_does_not_remember():
+def test_a_core_ignores_timers_it_does_not_remember() -> None:
     node = ANode(PAIR, sources="A")
     before = node.core.tables()
     assert node.handle(TimerFired("local Z"), 10) == []

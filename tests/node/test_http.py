@@ -24,7 +24,7 @@ from headwater.protocol.messages.control import NodeConfig, PeerConfig, SinkConf
 from headwater.protocol.network import Source
 from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.builders import TYPES
-from tests.kit.patience import ANSWER_S, patiently
+from tests.kit.patience import ANSWER_S, patiently, soon
 
 try:
     import uvloop
@@ -268,11 +268,7 @@ def test_who_does_not_read_the_answer_is_sent_away(hurried: None) -> None:
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(get("/large"))
             writers.append(writer)
-        for _ in range(100):
-            await asyncio.sleep(0.1)
-            if not server._open:
-                break
-        assert not server._open
+        await soon(lambda: not server._open, "all are sent away")
         for writer in writers:
             writer.transport.abort()
 
@@ -338,8 +334,7 @@ def test_closing_ends_what_is_under_way() -> None:
         async with a_server() as server:
             _, writer = await asyncio.open_connection(server.host, server.port)
             writer.write(b"GET /hea")
-            await asyncio.sleep(0.05)
-            assert server._open
+            await soon(lambda: server._open, "it is served")
         assert not server._open
         with pytest.raises(OSError, match=r"Connect|connect"):
             await asyncio.open_connection(server.host, server.port)

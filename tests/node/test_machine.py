@@ -125,8 +125,8 @@ def run(seed: int, strategy: str, together: int = 1) -> World:
     for source in list(waiting):
         bear(source)
     world.settle()
-    for number, source in enumerate(world.network.sources):
-        world.give(source.node, records.Ended(world.now_us(), [number]))
+    for number, origin in enumerate(world.network.sources):
+        world.give(origin.node, records.Ended(world.now_us(), [number]))
     world.settle()
     return world
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,118 +18,33 @@ import msgpack
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import Simulation
 from headwater.node.core import NodeCore
+from headwater.node.effects import Send
 from headwater.node.observe import accounts
 from headwater.node.observe.accounts import KINDS, RECEIVED_KINDS, LinkAccounts, Traffic
 from headwater.node.observe.http import Response, serve
-from headwater.node.observe.metrics import records as records_module
 from headwater.node.observe.metrics.catalogue import metrics, samples
-from headwater.node.observe.metrics.counters import Histogram, NodeCounters
+from headwater.node.observe.metrics.counters import Histogram
 from headwater.node.observe.metrics.exposition import CONTENT_TYPE, Exposition
 from headwater.node.observe.metrics.held import held_by
 from headwater.node.observe.metrics.loop_lag import LoopLag
 from headwater.node.observe.metrics.observed import Observed
-from headwater.node.observe.metrics.record_files import RecordFiles
-from headwater.node.observe.metrics.records import MetricRecords
 from headwater.node.observe.metrics.watermarks import SOURCES, lag_s, watermarks_of
 from headwater.node.observe.selectivity import PastCounts, Predicate, Selected, selected
 from headwater.node.observe.statistics import REPEAT_AFTER_US, Whispers, statistics
 from headwater.node.step import FOREVER
-from headwater.protocol.composites import Composite
-from headwater.protocol.events import Event
 from headwater.protocol.messages.control import decode_statistics, encode_statistics
 from headwater.protocol.messages.neighbour import Awakening, Batch, Deploy, Notify, Run, TreeStart, Want, Watermark
-from headwater.protocol.network import Link, Network, Sink, Source
-from headwater.protocol.subscriptions import parse_subscription
 from headwater.protocol.wire.messages import Wire
-from tests.kit.builders import TYPES, chain, each, rule
-from tests.kit.patience import ANSWER_S
+from tests.kit.builders import TYPES
+from tests.kit.patience import ANSWER_S, output_of, patiently
+from tests.kit.ports import free_port
+from tests.node.observed_node import an_event
 from tests.node.test_core import LAST, ANode
 from tests.node.test_core import event as a_born_event
 
 DOC = Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md"
-MS = 1_000
-PAIR = rule(chain("A a", each("B b", 20 * MS, "a")), "b.v = a.v", "b.v >= 1", name="pair", emits="X", out={"v": "a.v"})
-
-
-class AHub:
-    """Links as the hub shows them."""
-
-    counters = {"resent": 3, "refused_version": 2, "refused_key": 1, "payloads_out": 9}  # noqa: RUF012
-
-    def queued(self, peer: str) -> tuple[int, int]:
-        return 2, 700
-
-    def is_up(self, peer: str) -> bool:
-        return peer != "n9"
-
-    def is_full(self, peer: str) -> bool:
-        return False
-
-
-class AJournal:
-    bytes_since_snapshot = 1234
-    is_full = False
-
-
-def an_event(kind: str, ts: int, v: int, node: str = "n1") -> Event:
-    return Event(TYPES[kind], ts, node, ts, {"id": ts, "v": v})
-
-
-@pytest.fixture(scope="module")
-def simulation() -> Simulation:
-    """n1 (source A) - n2 (the sink) - n3 (source B), after 40 events of each kind."""
-    network = Network(
-        nodes=("n1", "n2", "n3"),
-        links=(Link("n1", "n2", 1 * MS), Link("n2", "n3", 1 * MS)),
-        types=tuple(TYPES.values()),
-        sources=(Source("n1", "A", 0), Source("n3", "B", 0)),
-        sinks=(Sink("n2", parse_subscription("X")),),
-        rules=(PAIR,),
-    )
-    run = Simulation(network, "st", 1, Faults())
-    births = []
-    for at in range(40):
-        births.append((at * 10 * MS, 0, an_event("A", at * 10 * MS, at % 4, "n1")))
-        births.append((at * 10 * MS - MS, 1, an_event("B", at * 10 * MS - MS, at % 4, "n3")))
-    run.set_up(-1_000_000)
-    run.run(sorted(births, key=lambda birth: birth[0]))
-    return run
-
-
-@pytest.fixture
-def observed(simulation: Simulation) -> Observed:
-    """The node n2 as a daemon would show it."""
-    counters = NodeCounters(since_us=5)
-    counters.source(0, "A").taken(10, 7, [("late_events", 2), ("unadvertised_events", 1)])
-    counters.source(0, "A").malformed += 4
-    counters.source(3, "A").taken(5, 8)
-    counters.delivered_to(0, 4_500)
-    counters.delivered_to(0, None)
-    counters.reported("unknown_stream", 2)
-    counters.commits.observe(300)
-    counters.http[200] = 7
-    counters.records_dropped["matches"] = 1
-    booked = LinkAccounts(Wire(TYPES.values(), [PAIR]))
-    booked.note("n1", Awakening(1, 1, 0, 5), 20)
-    booked.note("n1", Want(1, 5), 9)
-    booked.note_received("n3", Notify("n2", 1, (tuple(an_event("A", 1, 1)),)), 40)
-    return Observed(
-        node="n2",
-        life="life",
-        network="test",
-        run="r1",
-        strategy="st",
-        counters=counters,
-        core=simulation.nodes["n2"],
-        accounts=booked,
-        hub=AHub(),
-        journal=AJournal(),
-        peers=("n1", "n3", "n9"),
-        now_us=lambda: 1_000_000,
-    )
 
 
 def documented() -> dict[str, tuple[str, tuple[str, ...]]]:
@@ -288,7 +202,7 @@ def test_lag_is_measured_from_the_least_watermark() -> None:
 
 def test_a_node_shows_whom_it_waits_for() -> None:
     node = ANode(LAST, parent=None, children=["left"], sources="A", sinks=["Y"])
-    deployed = [effect.message for effect in node.child_says("left", "B") if hasattr(effect, "message")]
+    deployed = [effect.message for effect in node.child_says("left", "B") if isinstance(effect, Send)]
     numbers = [message.number for message in deployed if isinstance(message, Deploy)]
     assert numbers
     node.bears(a_born_event("A", 50), at_us=50)
@@ -381,126 +295,7 @@ def test_a_node_whispers_only_what_is_new(observed: Observed) -> None:
     assert whispers.next() is not None
 
 
-# -- records -----------------------------------------------------------------------------------------------------------
-
-
-def lines_of(files: list[Path]) -> Iterator[Any]:
-    for file in files:
-        yield from map(json.loads, file.read_text(encoding="utf-8").splitlines())
-
-
-def test_record_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
-    files = RecordFiles(tmp_path / "records", "metrics", file_bytes_max=100, files_max=3)
-    for number in range(60):
-        files.write([json.dumps({"number": number}).encode()])
-    names = [path.name for path in files.paths()]
-    assert len(names) == 3
-    assert names == sorted(names)
-    assert all(path.stat().st_size <= 100 for path in files.paths())
-    kept = [record["number"] for record in lines_of(files.paths())]
-    assert kept == list(range(60 - len(kept), 60))
-
-
-def test_record_files_go_on_after_a_crash_without_the_line_that_was_cut(tmp_path: Path) -> None:
-    RecordFiles(tmp_path, "matches").write([b'{"n": 1}', b'{"n": 2}'])
-    (file,) = tmp_path.iterdir()
-    file.write_bytes(file.read_bytes() + b'{"n": 3')
-    files = RecordFiles(tmp_path, "matches")
-    files.write([b'{"n": 4}'])
-    assert [record["n"] for record in lines_of(files.paths())] == [1, 2, 4]
-
-
-def a_match(simulation: Simulation) -> Composite:
-    item = simulation.outcome.delivered[0].item
-    assert isinstance(item, Composite)
-    return item
-
-
-def test_records_hold_matches_and_what_was_counted_in_between(
-    observed: Observed, simulation: Simulation, tmp_path: Path
-) -> None:
-    match = a_match(simulation)
-
-    async def run() -> None:
-        records = MetricRecords(tmp_path, observed, metrics_every_s=3600, flush_every_s=0.01)
-        records.start()
-        observed.counters.source(0, "A").bear(1, 9_000)
-        observed.counters.source(3, "A").bear(2, 9_500)
-        observed.counters.source(3, "A").bear(0, 9_900)
-        records.delivered(0, 1, match, match.ts + 2_000, live=True)
-        records.delivered(0, 2, match, match.ts + 3_000, live=False)
-        records.born(7_000, 3, (4, 6), (5_000, 6_000), "0a1b")
-        await asyncio.sleep(0.1)
-        assert len(list(lines_of(sorted(tmp_path.glob("matches-*"))))) == 2
-        await records.close()
-
-    asyncio.run(run())
-    first, second = lines_of(sorted(tmp_path.glob("matches-*")))
-    assert first == {
-        "v": 1, "run": "r1", "node": "n2", "sink": 0, "number": 1, "id": match.id, "rule": "pair",
-        "version": match.version, "type": "X", "ts": match.ts, "end_node": match.end[1], "end_seq": match.end[2],
-        "delivered": match.ts + 2_000, "latency_us": 2_000,
-    }  # fmt: skip
-    assert (second["number"], second["latency_us"]) == (2, None)
-    (metrics_record,) = lines_of(sorted(tmp_path.glob("metrics-*")))
-    assert {name: metrics_record[name] for name in ("run", "network", "strategy")} == {
-        "run": "r1", "network": "test", "strategy": "st",
-    }  # fmt: skip
-    assert (metrics_record["born_from"], metrics_record["born_to"]) == (9_000, 9_500)
-    assert metrics_record["counters"] == [{"name": "headwater_events_born_total", "labels": {"type": "A"}, "value": 3}]
-    gauges = {(each["name"], *each["labels"].values()): each["value"] for each in metrics_record["gauges"]}
-    assert gauges["headwater_link_up", "n9"] == 0
-    section = DOC.read_text().split("## Records")[1]
-    in_doc = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", section, re.MULTILINE))))
-    (births,) = lines_of(sorted(tmp_path.glob("births-*")))
-    assert births == {
-        "v": 1, "run": "r1", "node": "n2", "time": 7_000, "first_seq": 4, "last_seq": 6, "first_ts": 5_000,
-        "last_ts": 6_000, "events": 3, "trace": "0a1b",
-    }  # fmt: skip
-    assert in_doc == first.keys() | metrics_record.keys() | births.keys()
-
-
-def test_metrics_are_recorded_again_and_again(observed: Observed, tmp_path: Path) -> None:
-    async def run() -> None:
-        records = MetricRecords(tmp_path, observed, metrics_every_s=0.02, flush_every_s=0.01)
-        records.start()
-        await asyncio.sleep(0.2)
-        await records.close()
-
-    asyncio.run(run())
-    found = list(lines_of(sorted(tmp_path.glob("metrics-*"))))
-    assert len(found) > 2
-    assert all(record["counters"] == [] for record in found)
-    assert all(record["born_from"] is record["born_to"] is None for record in found)
-
-
-def test_records_that_cannot_be_written_are_counted_and_let_go(
-    observed: Observed, simulation: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way of a folder")
-    monkeypatch.setattr(records_module, "PENDING_MAX", 5)
-    match = a_match(simulation)
-
-    async def run() -> None:
-        records = MetricRecords(tmp_path / "file", observed, metrics_every_s=3600)
-        records.start()
-        for number in range(8):
-            records.delivered(0, number, match, match.ts, live=True)
-        await records.close()
-
-    observed.counters.records_dropped.clear()
-    asyncio.run(run())
-    assert observed.counters.records_dropped == {"matches": 8, "metrics": 1}
-
-
 # -- Prometheus itself -------------------------------------------------------------------------------------------------
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def query(port: int, expression: str) -> Any:
@@ -521,7 +316,7 @@ def test_prometheus_scrapes_a_node_and_answers_questions_about_it(observed: Obse
         port = free_port()
         config = tmp_path / "prometheus.yml"
         config.write_text(
-            "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\n"
+            "global: {scrape_interval: 1s, scrape_timeout: 1s}\n"
             f"scrape_configs: [{{job_name: headwater, static_configs: [{{targets: ['127.0.0.1:{server.port}']}}]}}]\n"
         )
         process = subprocess.Popen(
@@ -535,25 +330,21 @@ def test_prometheus_scrapes_a_node_and_answers_questions_about_it(observed: Obse
             stderr=(tmp_path / "log").open("wb"),
         )
         try:
-            for _ in range(300):
-                await asyncio.sleep(0.1)
-                try:
-                    if await asyncio.to_thread(query, port, "headwater_events_born_total"):
-                        break
-                except OSError:
-                    continue
-            else:
-                pytest.fail(f"no scrape: {(tmp_path / 'log').read_text()[-2000:]}")
-            (born,) = await asyncio.to_thread(query, port, 'headwater_events_born_total{type="A"}')
+            latency = "histogram_quantile(1, headwater_detection_latency_seconds_bucket)"
+            asked = ('headwater_events_born_total{type="A"}', "up", latency)
+            found: list[list[Any]] = []
+            async with patiently():
+                while not (all(found) and found):  # it has not begun, or the latest scrape came too late
+                    await asyncio.sleep(0.1)
+                    with contextlib.suppress(OSError):
+                        found = [await asyncio.to_thread(query, port, each) for each in asked]
+            ((born,), (up,), (latency_s,)) = found
             assert born["value"][1] == "12"
-            (up,) = await asyncio.to_thread(query, port, "up")
             assert up["value"][1] == "1"
-            expression = "histogram_quantile(1, headwater_detection_latency_seconds_bucket)"
-            (latency,) = await asyncio.to_thread(query, port, expression)
-            assert 0.003 < float(latency["value"][1]) <= 0.005
+            assert 0.003 < float(latency_s["value"][1]) <= 0.005
         finally:
             process.terminate()
-            process.wait(10)
+            output_of(process)
             await server.close()
 
     asyncio.run(run())

@@ -54,7 +54,8 @@ class Neighbourhood:
             self.orders[node].append(order)
 
     def obey(self, node: str) -> None:
-        self.send(node, self.nodes[node].ordered(self.orders[node].popleft()))
+        told = self.nodes[node].ordered(self.orders[node].popleft())
+        self.send(node, [(to, message) for to, message in told if not isinstance(message, LinkAgain)])
         self.nodes[node].validate()
 
     def step(self) -> tuple[str, str] | None:

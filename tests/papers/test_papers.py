@@ -9,7 +9,7 @@ import pytest
 
 from headwater.node.engine import Engine
 from headwater.protocol.expressions import Attribute, Binary, Call, Constant, Parameter, Remote, Same
-from headwater.protocol.languages import RuleSet, Source, parse_rules, print_rule
+from headwater.protocol.languages import Language, RuleSet, Source, parse_rules, print_rule
 from headwater.protocol.pattern import (
     Absence,
     Aggregate,
@@ -71,16 +71,16 @@ def expected_of(case: PaperCase) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("file", FILES)
-def test_every_rule_of_the_papers_parses_and_prints_back(file):
+def test_every_rule_of_the_papers_parses_and_prints_back(file: str) -> None:
     rules = load(file)
     for rule in rules.rules:
-        language = "tesla" if file.endswith(".tesla") else "sase"
+        language: Language = "tesla" if file.endswith(".tesla") else "sase"
         again = parse_rules([Source(print_rule(rule, language), "again", language)], rules.types.values(), functions())
         assert again.rules == (rule,)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_engine_finds_the_matches_derived_by_hand(case):
+def test_the_engine_finds_the_matches_derived_by_hand(case: PaperCase) -> None:
     rules = load(case.file)
     events = case.trace(rules.types)
     rule = rule_of(case.file, case.rule)
@@ -93,11 +93,11 @@ def test_the_engine_finds_the_matches_derived_by_hand(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_oracle_finds_the_matches_derived_by_hand(case):
+def test_the_oracle_finds_the_matches_derived_by_hand(case: PaperCase) -> None:
     rules = load(case.file)
     events = case.trace(rules.types)
     rule = rule_of(case.file, case.rule)
-    times = {(event.node, event.seq): event.ts for event in events}
+    times: dict[tuple[str, int] | str, int] = {(event.node, event.seq): event.ts for event in events}
     repeated = repeated_roles(rule.pattern.root)
     found = [
         (as_match([(role, times[identity]) for role, identity in match.parts], repeated), dict(match.attributes))
@@ -106,7 +106,7 @@ def test_the_oracle_finds_the_matches_derived_by_hand(case):
     assert by_time(found) == expected_of(case)
 
 
-def test_r1_is_a_chain_whose_parameter_is_resolved_away():
+def test_r1_is_a_chain_whose_parameter_is_resolved_away() -> None:
     same_area = Binary("=", Attribute("Temp", "area"), Attribute("Smoke", "area"))
     hot = Binary(">", Attribute("Temp", "value"), Constant(45))
     steps = (Selection(Leaf("Temp", "Temp"), "each", Within(MINUTES_5, "Smoke")),)
@@ -121,12 +121,12 @@ def test_r1_is_a_chain_whose_parameter_is_resolved_away():
     )
 
 
-def test_r2_has_an_absence_within_a_time():
+def test_r2_has_an_absence_within_a_time() -> None:
     steps = (Absence(Leaf("Rain", "Rain"), Within(MINUTES_5, "Temp")),)
     assert rule_of("r2.tesla", "R2").pattern.root == Chain(Leaf("Temp", "Temp"), steps)
 
 
-def test_r3_binds_the_average_to_a_parameter_and_compares_it():
+def test_r3_binds_the_average_to_a_parameter_and_compares_it() -> None:
     rule = rule_of("r3.tesla", "R3")
     steps = (Aggregate("t", "avg", Leaf("Temp", "Temp"), "value", Within(MINUTES_5, "Smoke")),)
     assert rule.pattern == Pattern(
@@ -139,13 +139,13 @@ def test_r3_binds_the_average_to_a_parameter_and_compares_it():
     assert rule.attributes[1] == OutputAttribute("measuredTemp", "float", Parameter("t"))
 
 
-def test_r6_has_an_absence_between_two_events():
+def test_r6_has_an_absence_between_two_events() -> None:
     root = rule_of("r6.tesla", "R6").pattern.root
     assert isinstance(root, Chain)
     assert root.steps[-1] == Absence(Leaf("D", "D"), Between("C", "B"))
 
 
-def test_listing_1_is_a_sequence_with_two_branches():
+def test_listing_1_is_a_sequence_with_two_branches() -> None:
     pattern = rule_of("listing1.sase", "Fraud").pattern
     denied = Sequence((Leaf("d", "D"), Leaf("t2", "T")))
     raised = Sequence((Leaf("l", "L"), Leaf("t3", "T")))
@@ -156,13 +156,13 @@ def test_listing_1_is_a_sequence_with_two_branches():
     assert Same(Attribute("", "cc")) in pattern.where
 
 
-def test_listing_2_counts_events_in_its_second_window():
+def test_listing_2_counts_events_in_its_second_window() -> None:
     root = rule_of("listing2.sase", "Q2").pattern.root
     assert isinstance(root, Sequence)
     assert root.window == Window(50_000, "events", "span")
 
 
-def test_listing_3_repeats_a_group_and_compares_what_a_function_makes_of_it():
+def test_listing_3_repeats_a_group_and_compares_what_a_function_makes_of_it() -> None:
     pattern = rule_of("listing3.sase", "Bushfire").pattern
     group = Repetition((Leaf("a", "Satellite"), Leaf("b", "Satellite"), Leaf("c", "Satellite")))
     assert pattern.root == Sequence((group,), Window(3_600 * SECOND_US, "us", "span"))
@@ -171,7 +171,7 @@ def test_listing_3_repeats_a_group_and_compares_what_a_function_makes_of_it():
     assert Binary("=", levels, Constant("high")) in pattern.where
 
 
-def test_inev_trees_name_roles_after_types():
+def test_inev_trees_name_roles_after_types() -> None:
     window = Window(60 * SECOND_US, "us", "span")
     both = Conjunction((Leaf("B", "B"), Leaf("C", "C")))
     assert rule_of("inev.sase", "Tree").pattern.root == Sequence((Leaf("A", "A"), both, Leaf("D", "D")), window)
@@ -181,7 +181,7 @@ def test_inev_trees_name_roles_after_types():
     assert rule_of("inev.sase", "Closure").pattern.root == closure
 
 
-def test_ced_windows_bound_the_ends():
+def test_ced_windows_bound_the_ends() -> None:
     inner = Conjunction((Leaf("e1", "e1"), Leaf("e2", "e2")), Window(3 * SECOND_US, "us", "ends"))
     outer = Sequence((inner, Leaf("e3", "e3")), Window(5 * SECOND_US, "us", "ends"))
     assert rule_of("ced.sase", "Nested").pattern.root == outer

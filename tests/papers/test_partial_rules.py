@@ -42,7 +42,7 @@ def printed(name: str) -> Pattern:
 
 
 @pytest.mark.parametrize("figure", FIGURES)
-def test_a_rule_is_divided_as_the_figure_shows(figure):
+def test_a_rule_is_divided_as_the_figure_shows(figure: str) -> None:
     rule, producers, expected = FIGURES[figure]
     division = split_whole(rule_of(rule), producers)
     found = {(child, part.pattern) for child, part in division.parts}
@@ -51,11 +51,11 @@ def test_a_rule_is_divided_as_the_figure_shows(figure):
     assert division.delegate is None
 
 
-def test_figure_5_the_root_delegates_everything_to_the_only_child():
+def test_figure_5_the_root_delegates_everything_to_the_only_child() -> None:
     assert split_whole(rule_of("r4"), dict.fromkeys("ABCDE", "2")) == Split(delegate="2")
 
 
-def test_partial_rules_read_as_the_paper_prints_them():
+def test_partial_rules_read_as_the_paper_prints_them() -> None:
     rule, producers, _ = FIGURES["5"]
     assert [part.label() for _, part in split_whole(rule_of(rule), producers).parts] == [
         "A() and last B() within 5 min from A",
@@ -69,7 +69,7 @@ def test_partial_rules_read_as_the_paper_prints_them():
     ]
 
 
-def test_the_paper_filters_away_candidates_that_selections_above_need_so_they_are_contested():
+def test_the_paper_filters_away_candidates_that_selections_above_need_so_they_are_contested() -> None:
     rule, producers, _ = FIGURES["5"]
     contests = {part.roles: part.contests for _, part in split_whole(rule_of(rule), producers).parts}
     assert contests["A", "B"] == ()  # every A that comes up brings the B that is its last

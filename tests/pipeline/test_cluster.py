@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +17,8 @@ import pytest
 
 from headwater.pipeline.spark.java import java_home
 from headwater.protocol.errors import ConfigError
-from tests.kit.patience import COMMAND_S, run_to_its_end, until
+from tests.kit.patience import COMMAND_S, output_of, run_to_its_end, until
+from tests.kit.ports import free_port
 
 PROJECT: Final = Path(__file__).parent.parent.parent
 DEFAULTS: Final = """\
@@ -47,7 +47,7 @@ class Place:
             text=True,
         )
         assert found.returncode == 0, f"{' '.join(words)} ended with {found.returncode}:\n{found.stderr[-3000:]}"
-        return found.stdout
+        return str(found.stdout)
 
     def headwater(self, *words: str) -> str:
         return self.run(sys.executable, "-m", "headwater.deploy.cli.command", *words)
@@ -83,8 +83,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "SPARK_DRIVER_MEMORY": "1g",
         "PYSPARK_PYTHON": str(python_without_headwater(home)),
     }
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     master = f"spark://127.0.0.1:{port}"
     begun: list[subprocess.Popen[bytes]] = []
     try:
@@ -101,7 +100,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     finally:
         for process in reversed(begun):
             process.terminate()
-            until(lambda process=process: process.poll() is not None, "Spark ends")
+            output_of(process)
 
 
 def python_without_headwater(folder: Path) -> Path:

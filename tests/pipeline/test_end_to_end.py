@@ -41,7 +41,7 @@ class Shell:
             text=True,
         )
         assert found.returncode == code, f"{' '.join(words)} ended with {found.returncode}:\n{found.stderr[-3000:]}"
-        return found.stdout
+        return str(found.stdout)
 
     def json(self, *words: str) -> Any:
         return json.loads(self(*words, "--json"))

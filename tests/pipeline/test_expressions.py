@@ -107,7 +107,8 @@ class Maker:
     def make(self, kind: str, depth: int) -> Expression:
         if depth == 0 or self.rng.random() < 0.2:
             return self.leaf(kind)
-        return self.rng.choice(getattr(self, f"_{kind}")(depth - 1))()
+        makers: list[Callable[[], Expression]] = getattr(self, f"_{kind}")(depth - 1)
+        return self.rng.choice(makers)()
 
     def leaf(self, kind: str) -> Expression:
         if self.rng.random() < 0.3:

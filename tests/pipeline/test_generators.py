@@ -34,6 +34,7 @@ from headwater.pipeline.generate.motion import DEGREE_M, extent_m, positions
 from headwater.pipeline.generate.values import NormalValues
 from headwater.pipeline.prepare.prepared import HEADER, Prepared
 from headwater.protocol.errors import ConfigError
+from tests.kit.slips import is_shown
 
 HOUR_US = 3_600_000_000
 PLACES = {"a": (45.0, 7.0), "b": (45.0, 7.1), "c": (45.1, 7.0)}
@@ -440,15 +441,7 @@ SLIPS = "generate: {duration: 1h, nodes: 2, streams: [{type: A, rate: 1/s}]}\n"
     ],
 )
 def test_a_slip_is_shown_where_it_stands(tmp_path: Path, right: str, wrong: str, caret: str, said: str) -> None:
-    file = tmp_path / "slip.yaml"
-    assert right in SLIPS
-    file.write_text(SLIPS)
-    read_description(file)
-    text = SLIPS.replace(right, wrong)
-    file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        read_description(file)
-    assert f"slip.yaml:1:{text.index(caret) + 1}: {said}" in str(caught.value)
+    is_shown(tmp_path, SLIPS, right, wrong, caret, said)
 
 
 def test_too_many_events_are_refused_before_anything_starts(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -90,7 +91,7 @@ def test_without_pyspark_one_line_says_how_to_get_it(tmp_path: Path) -> None:
 def test_java_17_to_25_is_taken(alone: pytest.MonkeyPatch, tmp_path: Path, version: str, taken: bool) -> None:
     home = a_java(tmp_path / "java", version)
     alone.setenv("JAVA_HOME", str(home))
-    alone.setattr(java.metadata, "version", lambda name: "4.2.0")
+    alone.setattr(metadata, "version", lambda name: "4.2.0")
     if taken:
         assert java.java_home() == home
     else:
@@ -102,7 +103,7 @@ def test_java_17_to_25_is_taken(alone: pytest.MonkeyPatch, tmp_path: Path, versi
 @pytest.mark.parametrize("version", ["4.0.5", "4.1.4"])
 def test_earlier_sparks_do_not_run_on_the_latest_java(alone: pytest.MonkeyPatch, tmp_path: Path, version: str) -> None:
     alone.setenv("JAVA_HOME", str(a_java(tmp_path / "java", "25.0.2")))
-    alone.setattr(java.metadata, "version", lambda name: version)
+    alone.setattr(metadata, "version", lambda name: version)
     with pytest.raises(ConfigError, match=rf"Spark {version} needs Java 17 to 21, .*has Java 25"):
         java.java_home()
 

@@ -34,6 +34,7 @@ from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.spark.failures import in_a_sentence
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
+from tests.kit.slips import is_shown
 
 PLAIN = RawSource(Files(("*.csv",), "csv"), "kind", NumberTime("at", "us", epoch=False), ByValue("place"))
 
@@ -417,15 +418,7 @@ SLIPS = "sources: [{files: a.csv, type: kind, time: at, node: {hash: k, nodes: 2
     ],
 )
 def test_a_slip_is_shown_where_it_stands(tmp_path: Path, right: str, wrong: str, caret: str, said: str) -> None:
-    file = tmp_path / "slip.yaml"
-    assert right in SLIPS
-    file.write_text(SLIPS)
-    read_description(file)
-    text = SLIPS.replace(right, wrong)
-    file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        read_description(file)
-    assert f"slip.yaml:1:{text.index(caret) + 1}: {said}" in str(caught.value)
+    is_shown(tmp_path, SLIPS, right, wrong, caret, said)
 
 
 def test_a_name_that_means_nothing_is_refused() -> None:

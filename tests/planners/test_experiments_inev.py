@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
-from headwater.coordinator.inev.model.patterns import negated, repeated
+from headwater.coordinator.inev.model.patterns import Pattern, negated, repeated
 from headwater.coordinator.inev.plan.plans import plan_from
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.space import Space
@@ -59,7 +61,11 @@ def test_scenarios_that_differ_in_one_aspect_agree_in_the_others(seed: int) -> N
 @pytest.mark.parametrize("most", [False, True])
 def test_operators_are_over_the_type_with_the_asked_rate(seed: int, most: bool) -> None:
     scenario = PlanScenario(types=6, length=6, special_most=most)
-    for special, found_in in (("kleene", repeated), ("negation", negated)):
+    operators: list[tuple[Literal["kleene", "negation"], Callable[[Pattern], frozenset[str]]]] = [
+        ("kleene", repeated),
+        ("negation", negated),
+    ]
+    for special, found_in in operators:
         problem = build(replace(scenario, special=special), seed)
         (pattern,) = (query.pattern for query in problem.queries)
         (chosen,) = found_in(pattern)
@@ -89,7 +95,7 @@ def test_with_at_most_one_event_in_a_window_no_type_comes_more_often() -> None:
     ("wrong", "sentence"),
     [({"nodes": 1}, "nodes"), ({"types": 27}, "types"), ({"skew": 1.0}, "skew"), ({"length": 9}, "more types")],
 )
-def test_scenarios_that_cannot_be_built_say_why(wrong: dict[str, float], sentence: str) -> None:
+def test_scenarios_that_cannot_be_built_say_why(wrong: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ConfigError, match=sentence):
         replace(SMALL, **wrong)
 
@@ -230,7 +236,7 @@ def test_the_quick_size_keeps_both_ends_of_every_axis() -> None:
 
 def row(figure: str, x: float, line: str, seed: int = 1, **figures: float) -> ResultRow:
     empty: dict[str, float | None] = dict.fromkeys(COLUMNS[len(KEY_COLUMNS) :])
-    return ResultRow(figure, x, line, seed, 0.0, "scenario", empty | figures)
+    return ResultRow(figure, x, line, seed, 0.0, "scenario", {**empty, **figures})
 
 
 def as_in_the_paper() -> list[ResultRow]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from random import Random
 
 import networkx as nx
@@ -20,23 +21,28 @@ from headwater.protocol.traversal import breadth_first, components
 SEEDS = range(40)
 
 
-def graphs(seed: int, *, connected: bool) -> Iterator[tuple[int, list[tuple[int, int]], nx.Graph]]:
+def graphs(seed: int, *, connected: bool) -> Iterator[tuple[int, list[tuple[int, int]], nx.Graph[int]]]:
     """Graphs of growing density, with their links as pairs of numbers."""
     rng = Random(seed)
     for nodes in (1, 2, 7, 25):
         for extra in (0, nodes // 4, nodes):
             tree = {(node, rng.randrange(node)) for node in range(1, nodes) if connected or rng.random() < 0.8}
-            more = {tuple(sorted(rng.sample(range(nodes), 2), reverse=True)) for _ in range(extra if nodes > 1 else 0)}
+            drawn = [rng.sample(range(nodes), 2) for _ in range(extra if nodes > 1 else 0)]
+            more = {(max(pair), min(pair)) for pair in drawn}
             links = sorted(tree | more)
-            graph = nx.Graph(links)
+            graph: nx.Graph[int] = nx.Graph(links)
             graph.add_nodes_from(range(nodes))
             yield nodes, links, graph
 
 
+def neighbours(graph: nx.Graph[int], node: int) -> list[int]:
+    return sorted(graph[node])
+
+
 @pytest.mark.parametrize("seed", SEEDS)
-def test_searches_and_components_are_those_of_networkx(seed: int):
+def test_searches_and_components_are_those_of_networkx(seed: int) -> None:
     for nodes, links, graph in graphs(seed, connected=False):
-        before = breadth_first(0, lambda node, graph=graph: sorted(graph[node]))
+        before = breadth_first(0, partial(neighbours, graph))
         edges = list(nx.bfs_edges(graph, 0, sort_neighbors=sorted))
         assert [(parent, node) for node, parent in before.items() if node] == edges
         groups = sorted(map(sorted, nx.connected_components(graph)))
@@ -48,7 +54,7 @@ def test_searches_and_components_are_those_of_networkx(seed: int):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_distances_and_paths_are_those_of_networkx(seed: int):
+def test_distances_and_paths_are_those_of_networkx(seed: int) -> None:
     for nodes, links, graph in graphs(seed, connected=True):
         topology = Topology(nodes, links)
         for start, far in nx.all_pairs_shortest_path_length(graph):
@@ -57,12 +63,12 @@ def test_distances_and_paths_are_those_of_networkx(seed: int):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_delays_are_those_of_networkx(seed: int):
+def test_delays_are_those_of_networkx(seed: int) -> None:
     rng = Random(seed)
     for nodes, links, graph in graphs(seed, connected=False):
         names = [f"n{node:02}" for node in range(nodes)]
         network_links = [Link(names[one], names[other], rng.randrange(0, 5)) for one, other in links]
-        named = nx.Graph()
+        named: nx.Graph[str] = nx.Graph()
         named.add_nodes_from(names)
         named.add_weighted_edges_from((link.one, link.other, link.delay_us) for link in network_links)
         far = dict(nx.all_pairs_dijkstra_path_length(named))
@@ -73,7 +79,7 @@ def test_delays_are_those_of_networkx(seed: int):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_spanning_tree_joins_its_nodes_with_no_more_links_than_that_of_networkx(seed: int):
+def test_a_spanning_tree_joins_its_nodes_with_no_more_links_than_that_of_networkx(seed: int) -> None:
     rng = Random(seed)
     for nodes, links, graph in graphs(seed, connected=True):
         topology = Topology(nodes, links)
@@ -86,7 +92,7 @@ def test_a_spanning_tree_joins_its_nodes_with_no_more_links_than_that_of_network
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_order_by_need_is_the_first_of_all_topological_ones(seed: int):
+def test_the_order_by_need_is_the_first_of_all_topological_ones(seed: int) -> None:
     rng = Random(seed)
     count = rng.randrange(1, 30)
     rank = rng.sample(range(count), count)
@@ -98,7 +104,7 @@ def test_the_order_by_need_is_the_first_of_all_topological_ones(seed: int):
     assert order_by_need(needs) == list(nx.lexicographical_topological_sort(graph))
 
 
-def test_a_circle_is_named_from_its_first_member():
+def test_a_circle_is_named_from_its_first_member() -> None:
     with pytest.raises(CircularDependency) as circle:
         order_by_need([set(), {3}, {1}, {2}, {3}])
     assert circle.value.positions == [1, 3, 2, 1]
@@ -107,5 +113,5 @@ def test_a_circle_is_named_from_its_first_member():
     assert circle.value.positions == [0, 0]
 
 
-def test_a_chain_of_many_rules_is_ordered_without_recursion():
+def test_a_chain_of_many_rules_is_ordered_without_recursion() -> None:
     assert order_by_need([{own + 1} if own < 4_999 else set() for own in range(5_000)]) == list(range(4_999, -1, -1))

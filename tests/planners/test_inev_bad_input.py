@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headwater.deploy.cli.command import main
+from tests.planners.case_file import CASE
 
 PLANNERS = ("inev", "exact", "centr", "push-pull")
 
@@ -42,20 +43,6 @@ def planned(capsys: pytest.CaptureFixture[str], file: Path, planner: str = "inev
 
 
 # Case files ---------------------------------------------------------------------------------------------------------
-
-CASE: dict[str, Any] = {
-    "format": "inev-case-1",
-    "nodes": [0, 1, 2],
-    "edges": [[0, 1], [1, 2]],
-    "event_types": {
-        "A": {"local_rate": 2.0, "sources": [0, 2]},
-        "B": {"local_rate": 5.0, "sources": [1]},
-        "C": {"local_rate": 1.0, "sources": [2]},
-    },
-    "queries": ["SEQ(A, B)"],
-    "pairwise_selectivities": {"AB": 0.1},
-    "single_selectivities": {"A|AB": 0.5},
-}
 
 
 def case(folder: Path, **changes: Any) -> Path:

@@ -18,8 +18,8 @@ from headwater.coordinator.inev.model.problem import EventNetwork, Query, event_
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
 from headwater.coordinator.inev.model.sampling import MatchShape, drawn, share_of
 from headwater.protocol.events import EventType
+from headwater.protocol.languages import Language, parse_rules
 from headwater.protocol.languages import Source as Text
-from headwater.protocol.languages import parse_rules
 
 WINDOW_S = 2.0
 SECONDS = 4_000.0
@@ -132,7 +132,7 @@ TYPES = tuple(EventType(name, {"v": "int"}) for name in RATES)
 
 
 def costs_of(
-    text: str, language: str, shares: dict[frozenset[str], float] | None = None
+    text: str, language: Language, shares: dict[frozenset[str], float] | None = None
 ) -> tuple[PhysicalCosts, Query]:
     (rule,) = parse_rules([Text(text, f"r.{language}", language)], TYPES).rules
     statistics = Statistics({}, {rule.name: shares or {}})

@@ -94,7 +94,7 @@ def plan_one() -> Plan:
     pair = number["SEQ(A, C)"]
     first, second = (number["SEQ(A, AND(B, C))"], at(6)), (number["SEQ(A, C, D)"], at(6))
     raw = {type: space.raw(number[type]) for type in space.types}
-    tasks = {
+    tasks: dict[tuple[int, int], tuple[Stream, ...]] = {
         (pair, of_c): (raw["A"], raw["C"]),
         first: (Stream(pair, of_c), raw["B"]),
         second: (Stream(pair, of_c), raw["D"]),
@@ -109,7 +109,7 @@ def plan_two(*texts: str) -> Plan:
     raw = {type: space.raw(number[type]) for type in space.types}
     pair = number["SEQ(A, C)"]
     chosen = Stream(pair, of["C"], 1 << number["C"])
-    tasks = {(pair, of["C"]): (raw["A"], raw["C"])}
+    tasks: dict[tuple[int, int], tuple[Stream, ...]] = {(pair, of["C"]): (raw["A"], raw["C"])}
     finals = []
     for text, type in ((Q1, "B"), (Q2, "D")):
         if text in texts:

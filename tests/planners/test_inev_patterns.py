@@ -31,6 +31,7 @@ from headwater.coordinator.inev.model.role_types import RoleType, born_type
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.search import inev_plan
 from headwater.protocol.errors import ConfigError
+from tests.planners.case_file import CASE
 
 CASES = Path(__file__).parent / "inev_cases"
 
@@ -135,20 +136,7 @@ def test_or_becomes_several_queries() -> None:
 
 
 def a_case(**changes: Any) -> dict[str, Any]:
-    made = {
-        "format": "inev-case-1",
-        "nodes": [0, 1, 2],
-        "edges": [[0, 1], [1, 2]],
-        "event_types": {
-            "A": {"local_rate": 2.0, "sources": [0, 2]},
-            "B": {"local_rate": 5.0, "sources": [1]},
-            "C": {"local_rate": 1.0, "sources": [2]},
-        },
-        "queries": ["SEQ(A, B)"],
-        "pairwise_selectivities": {"AB": 0.1},
-        "single_selectivities": {"A|AB": 0.5},
-    }
-    return {**copy.deepcopy(made), **changes}
+    return {**copy.deepcopy(CASE), **changes}
 
 
 def types(**changes: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ BUDGET_S = 3.0
 def told(plan: Plan) -> dict[str, Any]:
     """A plan as the command prints it."""
     outcome = PlanningOutcome(plan, centralised(plan.problem), 0.0, "estimate", 0.0, None, 0.0, 1.0, 0.0)
-    return json.loads(json.dumps(as_json(outcome, numbers=True)))
+    return dict(json.loads(json.dumps(as_json(outcome, numbers=True))))
 
 
 # An independent reading of a case file and of a printed plan: shares no code with the planner. -----------------------

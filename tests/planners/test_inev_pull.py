@@ -40,8 +40,8 @@ from headwater.node.pull.reach import reach_of
 from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.events import EventType
+from headwater.protocol.languages import Language, parse_rules
 from headwater.protocol.languages import Source as Text
-from headwater.protocol.languages import parse_rules
 from headwater.protocol.messages.plans import PlannedRule
 from headwater.protocol.pattern import Rule, leaves
 
@@ -79,7 +79,7 @@ def told(plan: Plan) -> PlanningOutcome:
 
 
 def printed(plan: Plan) -> dict[str, Any]:
-    return json.loads(json.dumps(as_json(told(plan), numbers=False)))
+    return dict(json.loads(json.dumps(as_json(told(plan), numbers=False))))
 
 
 def pulls(plan: Plan) -> list[tuple[str, str]]:
@@ -216,7 +216,7 @@ RULES = [
 
 
 def rule_of(text: str) -> Rule:
-    language = "tesla" if text.startswith("define") else "sase"
+    language: Language = "tesla" if text.startswith("define") else "sase"
     (rule,) = parse_rules([Text(text, f"r.{language}", language)], TYPES).rules
     return rule
 
@@ -428,7 +428,7 @@ def test_layouts_say_who_asks_and_what_waits(text: str, master: str, pulled: set
     ground = ground_of(rule, FREQUENT)
     layout, _ = InevPlanner(Statistics(FREQUENT))(ground, {})
     last = layout[rule.name][-1]
-    assert (last.nodes, last.master, last.pulled) == (("c",), master, pulled)
+    assert (last.nodes, last.master, last.pulled) == (("c",), master, frozenset(pulled))
     assert last.pulled <= last.events
     without, _ = InevPlanner(Statistics(FREQUENT, pull=False))(ground, {})
     assert all((stage.master, stage.pulled) == (None, frozenset()) for stage in without[rule.name])

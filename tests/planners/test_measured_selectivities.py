@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -38,12 +38,15 @@ def seen(per_s: float, seconds: float = 100.0) -> MatchCount:
 
 
 def shares(
-    rule: Rule, matches: Mapping[str, MatchCount], given: Mapping[str, float] | None = None, **filters: Any
+    rule: Rule,
+    matches: Mapping[str, MatchCount],
+    given: Mapping[str, float] | None = None,
+    filters: Mapping[str, tuple[int, int]] | None = None,
 ) -> Any:
     """By roles, written as one word."""
     written = {frozenset(roles): share for roles, share in (given or {}).items()}
     counted = {(rule.name, frozenset(roles)): each for roles, each in matches.items()}
-    found = with_selectivities([rule], Statistics(RATES, {rule.name: written}), counted, filters)
+    found = with_selectivities([rule], Statistics(RATES, {rule.name: written}), counted, filters or {})
     return {"".join(sorted(roles)): share for roles, share in found.selectivities.get(rule.name, {}).items()}
 
 
@@ -73,7 +76,7 @@ def test_equal_values_are_known_by_all_that_must_agree() -> None:
 
 
 def test_conditions_on_single_events_are_counted_by_their_filters() -> None:
-    found = shares(FILTERED, {"ab": seen(0.8)}, **{"A(v > 5)": (1_000, 250)})
+    found = shares(FILTERED, {"ab": seen(0.8)}, filters={"A(v > 5)": (1_000, 250)})
     assert found == {"a": 0.25, "ab": pytest.approx(0.1)}
 
 
@@ -166,9 +169,8 @@ def test_filters_of_graphs_are_counted() -> None:
     assert sums["A(key > 14) seen"] == len(of_type)
     filters = {"A(key > 14)": (sums["A(key > 14) seen"], sums["A(key > 14) passed"])}
     found = with_selectivities(rules, Statistics(known(BEFORE).rates), {}, filters).selectivities["Hot"]
-    assert found == {
-        frozenset("a"): pytest.approx(sum(event.attributes["key"] > 14 for event in of_type) / len(of_type))
-    }
+    keys = [cast(int, event.attributes["key"]) for event in of_type]
+    assert found == {frozenset("a"): pytest.approx(sum(key > 14 for key in keys) / len(keys))}
 
 
 def test_the_coordinator_puts_together_what_nodes_have_found() -> None:

@@ -14,12 +14,15 @@ from headwater.coordinator.daemon.durable import Durable
 from headwater.coordinator.daemon.inputs import Answered
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.search.search import Search
 from headwater.coordinator.layout.ground import Ground, Routes
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
 from headwater.coordinator.requests import AddSubscription, DeployRules, GiveUpNode, PlanAnew
 from headwater.deploy.cli.command import app
+from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import simulate
+from headwater.protocol.composites import Composite
 from headwater.protocol.edge import FileTo
 from headwater.protocol.languages import Source
 from headwater.protocol.network import Sink
@@ -38,7 +41,7 @@ def broken(*_: Any) -> Any:
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Lets every search fail."""
-    monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
+    monkeypatch.setattr(Search, "plan", broken)
     return monkeypatch
 
 
@@ -79,7 +82,7 @@ def test_a_rule_is_deployed_although_the_planner_fails_and_all_else_stays_where_
     room = a_room()
     before = dict(room.machine.coordinator.layings.as_run)
     assert room.machine.coordinator.layings.failure is None
-    monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
+    monkeypatch.setattr(Search, "plan", broken)
     answer = ask(room, another_rule(room))
     assert answer.status == 200
     assert answer.body["rules"] == ["Pair"]
@@ -97,7 +100,7 @@ def test_a_client_that_asks_for_a_change_is_told_that_the_planner_failed(monkeyp
     room = a_room()
     before = dict(room.machine.coordinator.layings.as_run)
     planned_for = room.machine.planned_for
-    monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
+    monkeypatch.setattr(Search, "plan", broken)
     answer = ask(room, PlanAnew(InevPlanner(known(AFTER))))
     assert answer.status == 200
     (warning,) = answer.body["warnings"]
@@ -109,7 +112,7 @@ def test_a_client_that_asks_for_a_change_is_told_that_the_planner_failed(monkeyp
 
 def test_a_lost_node_is_dealt_with_although_the_planner_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     room = a_room()
-    monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
+    monkeypatch.setattr(Search, "plan", broken)
     assert ask(room, GiveUpNode("n2")).status == 200
     room.settle()
     assert room.machine.counts["planner_failures"] == 1
@@ -147,6 +150,11 @@ def test_a_layout_that_cannot_be_laid_is_a_failure_of_the_planner_too() -> None:
     assert layings.laid(ground[0], "n1", 2, 2).keys() == set(network.nodes), "what is kept can be laid again"
 
 
+def composites(outcome: Outcome, sink: int) -> list[str]:
+    items = [delivery.item for delivery in outcome.delivered if delivery.sink == sink]
+    return sorted(item.id for item in items if isinstance(item, Composite))
+
+
 def test_no_match_is_lost_by_a_planner_that_fails_while_the_network_runs() -> None:
     case = a_swap(20.0)
 
@@ -161,8 +169,7 @@ def test_no_match_is_lost_by_a_planner_that_fails_while_the_network_runs() -> No
         case.network, case.births, lay_out=Failing(known(BEFORE)), changes=[(8_000_000, sink)], check=True
     )
     assert outcome.planner_failures
-    must = sorted(delivery.item.id for delivery in reference(case).delivered)
-    assert sorted(each.item.id for each in outcome.delivered if each.sink == 0) == must
+    assert composites(outcome, 0) == composites(reference(case), 0)
 
 
 NETWORK = """

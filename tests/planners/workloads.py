@@ -13,8 +13,8 @@ from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.layout.ground import Ground
 from headwater.protocol.events import EventType
+from headwater.protocol.languages import Language, parse_rules
 from headwater.protocol.languages import Source as Text
-from headwater.protocol.languages import parse_rules
 from headwater.protocol.messages.plans import PlannedRule
 from headwater.protocol.pattern import Rule, leaves, types_of
 
@@ -80,12 +80,12 @@ def _shares(draw: random.Random, rule: Rule) -> dict[frozenset[str], float]:
 # Rules ---------------------------------------------------------------------------------------------------------------
 
 
-def _texts(draw: random.Random) -> list[tuple[str, str]]:
+def _texts(draw: random.Random) -> list[tuple[Language, str]]:
     """Rules as text, each with its language."""
     window = draw.choice(("200 ms", "1 s", "10 s"))
     names = draw.sample("ABCDE", 5) if draw.random() < 0.7 else list("ABCDE")
     count = draw.choice((1, 2, 2, 3, 3, RULES_MOST))
-    found: list[tuple[str, str]] = []
+    found: list[tuple[Language, str]] = []
     for number in range(count):
         if draw.random() < 0.3:
             names = draw.sample("ABCDE", 5)
@@ -105,7 +105,7 @@ def _own(draw: random.Random, role: str) -> str:
     return draw.choice(("", "", f"{role}.v > 3"))
 
 
-def _sequence(draw: random.Random, names: list[str]) -> tuple[str, str]:
+def _sequence(draw: random.Random, names: list[str]) -> tuple[Language, str]:
     a, b, c, d = names[:4]
     parts = [f"{a} a", f"{b} b", f"{c} c", f"{d} d"][: draw.choice((2, 2, 3, 4))]
     equal = draw.choice(("a.k = b.k", "SAME[k]", "a.k = b.k AND a.v < b.v", ""))
@@ -113,26 +113,26 @@ def _sequence(draw: random.Random, names: list[str]) -> tuple[str, str]:
     return "sase", f"{operator}({', '.join(parts)}){_where(equal, _own(draw, 'a'), _own(draw, 'b'))} WITHIN WINDOW"
 
 
-def _nested(draw: random.Random, names: list[str]) -> tuple[str, str]:
+def _nested(draw: random.Random, names: list[str]) -> tuple[Language, str]:
     a, b, c, d = names[:4]
     inner = draw.choice(("AND", "OR"))
     equal = draw.choice(("", "a.k = d.k"))
     return "sase", f"SEQ({a} a, {inner}({b} b, {c} c), {d} d){_where(equal, _own(draw, 'a'))} WITHIN WINDOW"
 
 
-def _negation(draw: random.Random, names: list[str]) -> tuple[str, str]:
+def _negation(draw: random.Random, names: list[str]) -> tuple[Language, str]:
     a, b, c, d = names[:4]
     parts = draw.choice((f"{a} a, !{b} n, {c} c", f"{a} a, !{b} n, {c} c, {d} d", f"{a} a, {c} c, !{b} n"))
     return "sase", f"SEQ({parts}){_where(draw.choice(('', 'a.k = c.k', 'SAME[k]')))} WITHIN WINDOW"
 
 
-def _repetition(draw: random.Random, names: list[str]) -> tuple[str, str]:
+def _repetition(draw: random.Random, names: list[str]) -> tuple[Language, str]:
     a, b, c = names[:3]
     parts = draw.choice((f"{a} a, {b}+ b[], {c} c", f"{a}+ a[], {b} b", f"{a} a, {b}+ b[]"))
     return "sase", f"SEQ({parts}) WITHIN WINDOW"
 
 
-def _single(draw: random.Random, names: list[str]) -> tuple[str, str]:
+def _single(draw: random.Random, names: list[str]) -> tuple[Language, str]:
     a = names[0]
     return draw.choice(
         (
@@ -143,12 +143,12 @@ def _single(draw: random.Random, names: list[str]) -> tuple[str, str]:
     )
 
 
-def _next(draw: random.Random, names: list[str]) -> tuple[str, str]:
+def _next(draw: random.Random, names: list[str]) -> tuple[Language, str]:
     a, b, c = names[:3]
     return "sase", f"SEQ({a} a, {b} b, {c} c) WHERE a.k = b.k WITHIN WINDOW SKIP TILL NEXT MATCH"
 
 
-def _chain(draw: random.Random, names: list[str]) -> tuple[str, str]:
+def _chain(draw: random.Random, names: list[str]) -> tuple[Language, str]:
     a, b, c, d = names[:4]
     policies = ("each",) if draw.random() < 0.5 else ("each", "last", "first", "2-last")
     one, other = draw.choice(policies), draw.choice(policies)
@@ -161,13 +161,13 @@ def _chain(draw: random.Random, names: list[str]) -> tuple[str, str]:
     return "tesla", text
 
 
-def _aggregate(draw: random.Random, names: list[str]) -> tuple[str, str]:
+def _aggregate(draw: random.Random, names: list[str]) -> tuple[Language, str]:
     a, b, c = names[:3]
     text = f"from {a}()" + (f" and each {c}() within WINDOW from {a}" if draw.random() < 0.4 else "")
     key = draw.choice(("", f"k = {a}.k"))
     return "tesla", f"{text} and Count({b}({key}) within WINDOW from {a}) > 2"
 
 
-SHAPES: Final[tuple[Callable[[random.Random, list[str]], tuple[str, str]], ...]] = (
+SHAPES: Final[tuple[Callable[[random.Random, list[str]], tuple[Language, str]], ...]] = (
     _sequence, _sequence, _sequence, _nested, _negation, _repetition, _single, _next, _chain, _chain, _aggregate,
 )  # fmt: skip

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import pytest
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster import log_files
 from headwater.deploy.cluster.keeper import how_it_ended
-from headwater.deploy.cluster.local import free_ports
 from headwater.deploy.cluster.plan import Kind, Process, RunPlan, file_name, plan_from_json
 from headwater.deploy.cluster.processes import usage
 from headwater.deploy.cluster.runs import Run, marked, the_run, write_whole
@@ -27,6 +27,7 @@ from headwater.deploy.cluster.stop import stop
 from headwater.deploy.network.file import read_network
 from headwater.protocol.errors import ConfigError
 from tests.kit.patience import until
+from tests.kit.ports import free_port
 
 STANDIN = Path(__file__).parent.parent / "kit" / "standin.py"
 
@@ -71,7 +72,7 @@ def test_a_process_that_is_killed_is_started_again_and_counted(run: Run) -> None
 
     os.kill(killed, signal.SIGKILL)
 
-    until(lambda: told(run, "p1")["restarts"] == 1 and told(run, "p1")["pid"], "p1 is back")
+    until(partial(restarted, run, 1), "p1 is back")
     until(lambda: text_of(run, "p1").count("is there") == 2, "p1 has started again")
     assert told(run, "p1")["exit"] == "was ended by SIGKILL"
     assert told(run, "p1")["pid"] != killed
@@ -79,12 +80,17 @@ def test_a_process_that_is_killed_is_started_again_and_counted(run: Run) -> None
     assert {row.name: (row.state, row.restarts) for row in rows(run)} == {"p1": ("up", 1), "p2": ("up", 0)}
 
 
+def restarted(run: Run, times: int) -> bool:
+    process = told(run, "p1")
+    return bool(process["restarts"] == times and process["pid"])
+
+
 def test_a_process_that_keeps_dying_is_tried_again_less_and_less_often(run: Run) -> None:
     keep(run, standin(run, "p1"))
     until(lambda: told(run, "p1")["pid"], "p1 is up")
     for restarts in range(1, 4):
         os.kill(told(run, "p1")["pid"], signal.SIGKILL)
-        until(lambda wanted=restarts: told(run, "p1")["restarts"] == wanted and told(run, "p1")["pid"], "p1 is back")
+        until(partial(restarted, run, restarts), "p1 is back")
     waits = [line.rpartition(" in ")[2] for line in run.keeper_log.read_text().splitlines() if "again in" in line]
     assert waits == ["0.2 s", "0.4 s", "0.8 s"]
 
@@ -214,11 +220,10 @@ class Standins:
         pass
 
     def build(self, run: Run, wishes: Wishes) -> RunPlan:
-        ports = free_ports(0)
         run.logs.mkdir(parents=True, exist_ok=True)
-        pages = {node: f"127.0.0.1:{next(ports)}" for node in wishes.file.network.nodes}
+        pages = {node: f"127.0.0.1:{free_port()}" for node in wishes.file.network.nodes}
         first = standin(
-            run, "@coordinator", "--after", *pages.values(), role="coordinator", http=f"127.0.0.1:{next(ports)}"
+            run, "@coordinator", "--after", *pages.values(), role="coordinator", http=f"127.0.0.1:{free_port()}"
         )
         nodes = [standin(run, node, *self.words.get(node, []), http=page) for node, page in pages.items()]
         return RunPlan(name=run.name, kind=self.kind, network="none", processes=(first, *nodes))

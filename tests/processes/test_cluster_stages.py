@@ -91,7 +91,7 @@ while True:
 DIAL = """
 import socket
 try:
-    with socket.create_connection(("{host}", {port}), timeout=2) as peer:
+    with socket.create_connection(("{host}", {port}), timeout=5) as peer:
         print(peer.recv(100).decode())
 except OSError as error:
     print("no answer")

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from headwater.deploy.cluster.local import free_ports
 from headwater.deploy.cluster.machine import call
 from headwater.deploy.cluster.plan import KINDS
 from headwater.deploy.cluster.runs import Run, marked
@@ -22,56 +20,22 @@ from headwater.deploy.cluster.stage import short_id
 from headwater.deploy.cluster.stages import stage_of
 from headwater.deploy.cluster.stop import stop
 from headwater.protocol.errors import ConfigError
+from tests.kit.fire_folder import FireFolder
 from tests.kit.patience import PATIENCE_S, output_of, run_to_its_end, until
+from tests.kit.ports import free_port
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 BUILD_S_MAX = 900.0  # the base image of containers, where it is not in the cache
 
-NETWORK = """\
-events:
-  Smoke: {area: string}
-  Temp: {area: string, value: float}
-nodes: [p1, p2, p3]
-links:
-  - {between: [p1, p2], delay: 2ms}
-  - {between: [p2, p3], delay: 1ms, bandwidth: 10Mbit}
-sources:
-  - {node: p2, type: Smoke, rate: 5/s, values: {area: {choice: [A1, A2]}}}
-  - {node: p3, type: Temp, rate: 10/s, values: {area: {choice: [A1, A2]}, value: {uniform: [40, 60]}}}
-sinks:
-  - {node: p1, subscribe: Fire, to: {file: fires.jsonl}}
-rules:
-  - |
-    define Fire(area: string, temperature: float)
-    from Smoke() and last Temp(area = Smoke.area, value > 45) within 5 s from Smoke
-    where area = Smoke.area, temperature = Temp.value
-strategy: st
-"""
 
-
-class Commands:
-    """``headwater`` as a user calls it, in a folder of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.run = Run(folder / ".headwater" / "fire")
-        (folder / "fire.yaml").write_text(NETWORK)
-
-    def popen(self, *words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "headwater.deploy.cli.command", *words],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(PROJECT)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+class Commands(FireFolder):
+    """Every command in a process of its own."""
 
     def __call__(self, *words: str, code: int = 0, timeout_s: float = PATIENCE_S) -> str:
-        called = self.popen(*words)
+        called = self.start(*words)
         out, err = output_of(called, timeout_s)
         assert called.returncode == code, f"headwater {' '.join(words)}:\n{out}\n{err}"
-        return out + err
+        return str(out + err)
 
     def ps(self) -> dict[str, dict[str, Any]]:
         told = json.loads(self("ps", "--json"))
@@ -215,7 +179,7 @@ asyncio.run(main(*sys.argv[1].split(":")))
 @pytest.mark.parametrize("kind", ["local", "netns"])
 def test_an_embedded_broker_is_started_where_nodes_reach_it(kind: str, headwater: Commands) -> None:
     check(kind)
-    port = next(free_ports(4711))
+    port = free_port()
     (headwater.folder / "fire.yaml").write_text(MQTT_NETWORK.replace("PORT", str(port)))
     with socket.create_server(("127.0.0.1", port)):
         if kind == "local":
@@ -235,7 +199,7 @@ def test_an_embedded_broker_is_started_where_nodes_reach_it(kind: str, headwater
 
 
 def test_in_the_foreground_it_shows_logs_and_ends_with_control_c(headwater: Commands) -> None:
-    called = headwater.popen("up", "fire.yaml", "--foreground")
+    called = headwater.start("up", "fire.yaml", "--foreground")
     assert called.stdout is not None
     until(lambda: headwater.fires(), "the network runs")
     pid = headwater.ps()["p3"]["pid"]

@@ -24,8 +24,9 @@ from headwater.protocol.events import Event
 from headwater.protocol.languages import Source, parse_rules
 from headwater.protocol.network import Network
 from tests.kit.builders import TYPES
-from tests.kit.edge import MOSQUITTO, Mosquitto, free_port
+from tests.kit.edge import MOSQUITTO, Mosquitto
 from tests.kit.faults import names, some_time
+from tests.kit.ports import free_port
 from tests.kit.processes import Cluster, assert_exact, difference, until
 from tests.law.law import SERVED
 from tests.simulation.test_simulator import a_network

@@ -48,7 +48,7 @@ FIRE = Path(__file__).parent.parent.parent / "examples" / "fire" / "network.yaml
 def test_what_is_missing_repeated_or_false_is_told() -> None:
     composite = {"id": "x", "type": "X"}
     event = {"type": "A", "ts": 1, "node": "n1", "seq": 7, "attributes": {}}
-    must = [{"x"}, {("n1", 7)}]
+    must: list[set[Any]] = [{"x"}, {("n1", 7)}]
     assert not difference([[composite], [event]], must)
     assert difference([[], [event]], must) == Difference(missing=("sink 0: x",))
     assert difference([[composite, composite], [event]], must) == Difference(repeated=("sink 0: x x 2",))
@@ -141,7 +141,7 @@ def test_nodes_answer_while_a_neighbour_has_never_been_there(tmp_path: Path) -> 
         for node in ("n1", "n3", "n4", "n5"):
             cluster.start(node)
         for node in ("n1", "n3", "n4"):
-            until(lambda node=node: "the link to n2 is down" in lacking(cluster, node), f"{node} lacks n2", cluster)
+            until(partial(lacks_n2, cluster, node), f"{node} lacks n2", cluster)
             assert cluster.metric(node, "headwater_disk_full") == 0
             assert cluster.ask(node, "/statistics")["node"] == node
         time.sleep(1.5)  # once a second nodes look at themselves
@@ -157,6 +157,10 @@ def ended_with(cluster: Cluster) -> Iterator[None]:
         yield
     finally:
         cluster.__exit__()
+
+
+def lacks_n2(cluster: Cluster, node: str) -> bool:
+    return "the link to n2 is down" in lacking(cluster, node)
 
 
 def lacking(cluster: Cluster, node: str) -> list[str]:

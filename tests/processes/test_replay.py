@@ -7,7 +7,6 @@ import itertools
 import os
 import random
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -159,7 +158,7 @@ def test_a_replayer_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         process.start()
         until(lambda: sum(counted(cluster, "born").values()) > 600, "events are born", cluster)
         assert process.is_alive()
-        os.kill(process.pid, signal.SIGKILL)
+        process.kill()
         process.join()
         cluster.kill("p1")
         cluster.restart("p1")

@@ -13,6 +13,7 @@ import msgpack
 import pytest
 
 from headwater.node.client import Client, ClientError
+from headwater.protocol.events import Value
 from headwater.protocol.links import LinkError
 from headwater.protocol.links.parts import PART_BYTES, WHOLE_BYTES_MAX, Joined, split
 from headwater.protocol.messages.control import COORDINATOR
@@ -127,7 +128,8 @@ def test_a_publication_of_the_largest_kind_passes_the_whole_network(tmp_path: Pa
             hearing = asyncio.ensure_future(anext(found))
             await _holds(at, "p2", "watcher")
             for _ in range(2):
-                await sensors.publish("Temp", *[{"area": text, "value": 50.0 + each} for each in range(100)])
+                hot: list[dict[str, Value]] = [{"area": text, "value": 50.0 + each} for each in range(100)]
+                await sensors.publish("Temp", *hot)
             await sensors.publish("Smoke", {"area": text})
             return [await hearing, *[await anext(found) for _ in range(199)]]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +12,10 @@ import pytest
 from headwater.deploy.simulation.checkers import FORBIDDEN, Checkers, disagreements
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import Simulation
+from headwater.node.core import NodeCore
 from headwater.node.effects import Report, TimerFired
 from headwater.node.engine.store import Store
+from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.streams.outlets import Outlet
 from headwater.node.tasks.task import JoinTask
 from headwater.protocol.analysis.projection import project
@@ -29,6 +33,7 @@ from headwater.protocol.messages.neighbour import (
     Watermark,
     Whole,
 )
+from headwater.protocol.subscriptions import Subscription
 from tests.kit.builders import chain, each, last, rule, trace
 from tests.simulation.test_simulator import a_network, births_of, run
 
@@ -68,7 +73,7 @@ def complaint(*words: str) -> Any:
 # -- bodies ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_body_crosses_a_link_once():
+def test_a_body_crosses_a_link_once() -> None:
     link = Link()
     link.up(item(5, 1))
     link.up(item(5, 2, body=False))
@@ -78,7 +83,7 @@ def test_a_body_crosses_a_link_once():
         link.up(item(5, 2))
 
 
-def test_a_body_may_cross_again_when_both_have_forgotten_it():
+def test_a_body_may_cross_again_when_both_have_forgotten_it() -> None:
     link = Link()
     link.up(item(5, 1))
     link.up(item(9, 1), floor_us=6)
@@ -86,7 +91,7 @@ def test_a_body_may_cross_again_when_both_have_forgotten_it():
     link.up(item(9, 2, body=False))
 
 
-def test_references_are_to_bodies_that_are_there():
+def test_references_are_to_bodies_that_are_there() -> None:
     link = Link()
     with complaint("link child->parent", "referred to"):
         link.up(item(5, 1, body=False))
@@ -103,14 +108,14 @@ def counted(n: int, stream: int) -> Run:
     return Run((match.id,), (match.row(),), (stream,), False)
 
 
-def test_a_composite_is_told_with_the_same_values_on_every_link():
+def test_a_composite_is_told_with_the_same_values_on_every_link() -> None:
     link = Link(Whole(rule(chain("A a"))))
     link.up(counted(3, 1))
     with complaint("Counted.n=2.", "was told as", "Counted.n=3."):
         link.up(counted(2, 2), floor_us=6)
 
 
-def test_values_may_differ_once_events_are_lost():
+def test_values_may_differ_once_events_are_lost() -> None:
     link = Link(Whole(rule(chain("A a"))))
     link.up(counted(3, 1))
     link.checkers.lost()
@@ -120,14 +125,14 @@ def test_values_may_differ_once_events_are_lost():
 # -- streams -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_event_comes_once_on_a_stream():
+def test_an_event_comes_once_on_a_stream() -> None:
     link = Link()
     link.up(item(5, 1, 2))
     with complaint(r"stream 2 \(filter A\)", "comes a second time"):
         link.up(item(5, 2, body=False))
 
 
-def test_a_blocker_may_become_real_and_never_the_other_way_round():
+def test_a_blocker_may_become_real_and_never_the_other_way_round() -> None:
     link = Link(a_part(), a_part())
     link.up(item(5, 1, blocker=True))
     link.up(item(5, 1, body=False))
@@ -138,12 +143,12 @@ def test_a_blocker_may_become_real_and_never_the_other_way_round():
         link.up(item(5, 2, body=False, blocker=True))
 
 
-def test_filters_have_no_blockers():
+def test_filters_have_no_blockers() -> None:
     with complaint("only partial rules have contests"):
         Link().up(item(5, 1, blocker=True))
 
 
-def test_streams_must_be_asked_for_once():
+def test_streams_must_be_asked_for_once() -> None:
     link = Link()
     with complaint("stream 3 was never asked for"):
         link.up(item(5, 3))
@@ -154,7 +159,7 @@ def test_streams_must_be_asked_for_once():
 # -- watermarks --------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_comes_at_or_before_a_watermark():
+def test_nothing_comes_at_or_before_a_watermark() -> None:
     link = Link()
     link.up(item(8, 1), watermarks=(Watermark(1, 8),))
     link.up(item(7, 2), item(9, 1))
@@ -162,7 +167,7 @@ def test_nothing_comes_at_or_before_a_watermark():
         link.up(item(8, 1, seq=88))
 
 
-def test_parts_of_a_later_match_may_lie_before_the_watermark():
+def test_parts_of_a_later_match_may_lie_before_the_watermark() -> None:
     link = Link(a_part())
     link.up(watermarks=(Watermark(1, 8),))
     link.up(item(7, 1), item(9, 1))
@@ -171,7 +176,7 @@ def test_parts_of_a_later_match_may_lie_before_the_watermark():
         link.up(item(5, 1))
 
 
-def test_what_is_pulled_comes_because_it_was_asked_for():
+def test_what_is_pulled_comes_because_it_was_asked_for() -> None:
     link = Link()
     link.down(SetMode(1, True, 1))
     link.up(watermarks=(Watermark(1, 8, pull=True, mode=1),))
@@ -181,7 +186,7 @@ def test_what_is_pulled_comes_because_it_was_asked_for():
         link.up(item(4, 1))
 
 
-def test_what_was_kept_may_come_while_the_mode_changes():
+def test_what_was_kept_may_come_while_the_mode_changes() -> None:
     link = Link()
     link.down(SetMode(1, True, 1))
     link.up(watermarks=(Watermark(1, 8, pull=True, mode=1),))
@@ -200,14 +205,14 @@ def test_what_was_kept_may_come_while_the_mode_changes():
         (Watermark(1, 8, 2, pull=True, mode=1), "the mode changes by itself"),
     ],
 )
-def test_watermarks_never_go_back(watermark, words):
+def test_watermarks_never_go_back(watermark: Watermark, words: str) -> None:
     link = Link()
     link.up(watermarks=(Watermark(1, 8, 2, mode=1),))
     with complaint("stream 1", words):
         link.up(watermarks=(watermark,))
 
 
-def test_an_event_goes_down_a_tree_once():
+def test_an_event_goes_down_a_tree_once() -> None:
     link = Link()
     (event,) = trace("A@5/n").events
     link.down(Notify("root", 1, (tuple(event),)))
@@ -216,7 +221,7 @@ def test_an_event_goes_down_a_tree_once():
 
 
 @pytest.mark.parametrize("counter", sorted(FORBIDDEN))
-def test_counters_of_the_unknown_stay_at_0(counter):
+def test_counters_of_the_unknown_stay_at_0(counter: str) -> None:
     checkers = Checkers({}, "seed 7")
     checkers.handled("n1", TimerFired("other"), [Report("late_events")], 5, 5)
     with complaint("node n1", counter):
@@ -234,41 +239,42 @@ def a_simulation(strategy: str = "st") -> Simulation:
     return made
 
 
-def a_child(made: Simulation) -> tuple[Any, Any, Any, Any]:
-    """A node with streams to its parent, the parent, and the work of both in their tree."""
+def a_child(made: Simulation) -> tuple[NodeCore, NodeCore, PlanTasks]:
+    """A node with streams to its parent, the parent, and what the parent does in their tree."""
     for core in made.nodes.values():
         for name, work in core.works.items():
             if work.parent is not None and work.outlets and any(core.local):
                 parent = made.nodes[work.parent]
-                return core, parent, work, parent.works[name]
+                return core, parent, parent.works[name]
     raise AssertionError("no node sends anything")
 
 
-def forget_stream_below(core, parent, work, above):
+def forget_stream_below(core: NodeCore, parent: NodeCore, above: PlanTasks) -> None:
     del core.outlets[next(iter(core.outlets))]
 
 
-def forget_stream_above(core, parent, work, above):
+def forget_stream_above(core: NodeCore, parent: NodeCore, above: PlanTasks) -> None:
     del parent.inlets[next(number for number, inlet in parent.inlets.items() if inlet.child == core.name)]
 
 
-def give_something_else(core, parent, work, above):
-    next(iter(core.outlets.values())).feed = None
+def give_something_else(core: NodeCore, parent: NodeCore, above: PlanTasks) -> None:
+    outlet = next(iter(core.outlets.values()))
+    outlet.feed = copy(outlet.feed)
 
 
-def forget_a_type(core, parent, work, above):
+def forget_a_type(core: NodeCore, parent: NodeCore, above: PlanTasks) -> None:
     above.advertised[core.name] = frozenset()
 
 
-def forget_subscriptions(core, parent, work, above):
-    above.subscribers.children[core.name] = "other"
+def forget_subscriptions(core: NodeCore, parent: NodeCore, above: PlanTasks) -> None:
+    above.subscribers.children[core.name] = (Subscription("other"),)
 
 
-def disown(core, parent, work, above):
+def disown(core: NodeCore, parent: NodeCore, above: PlanTasks) -> None:
     above.flow.children = tuple(child for child in above.children if child != core.name)
 
 
-def forget_bodies(core, parent, work, above):
+def forget_bodies(core: NodeCore, parent: NodeCore, above: PlanTasks) -> None:
     core._outboxes[parent.name].history["n", 1] = 5
 
 
@@ -284,13 +290,13 @@ def forget_bodies(core, parent, work, above):
         (forget_bodies, "has forgotten"),
     ],
 )
-def test_neighbours_agree(tamper, words):
+def test_neighbours_agree(tamper: Callable[[NodeCore, NodeCore, PlanTasks], None], words: str) -> None:
     made = a_simulation()
     tamper(*a_child(made))
     assert any(words in sentence for sentence in disagreements(made.nodes))
 
 
-def test_a_node_notices_what_contradicts_itself():
+def test_a_node_notices_what_contradicts_itself() -> None:
     made = a_simulation()
     core = next(core for core in made.nodes.values() if any(work.tasks for work in core.works.values()))
     work = next(work for work in core.works.values() if work.tasks)
@@ -312,7 +318,7 @@ def test_a_node_notices_what_contradicts_itself():
 # -- whole runs --------------------------------------------------------------------------------------------------------
 
 
-def test_a_watermark_that_promises_too_much_is_noticed(monkeypatch):
+def test_a_watermark_that_promises_too_much_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = Outlet.tell
 
     def hasty(self: Outlet, watermark: float, work: Any) -> None:
@@ -324,21 +330,21 @@ def test_a_watermark_that_promises_too_much_is_noticed(monkeypatch):
         run(network, births_of(network), "st", seed=3)
 
 
-def test_what_is_never_freed_is_noticed(monkeypatch):
+def test_what_is_never_freed_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(JoinTask, "_free", lambda self, watermark: None)
     network = a_network()
     with complaint("node ", "task ", "is kept, nothing before"):
         run(network, births_of(network), "st")
 
 
-def test_an_engine_that_keeps_its_rows_is_noticed(monkeypatch):
+def test_an_engine_that_keeps_its_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "_sweep", lambda self, watermark: None)
     network = a_network()
     with complaint("node ", "task ", "keeps rows that no match can use"):
         run(network, births_of(network), "st")
 
 
-def test_a_watermark_that_is_never_told_is_noticed(monkeypatch):
+def test_a_watermark_that_is_never_told_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Outlet, "watermark_moved", lambda self, work: None)
     monkeypatch.setattr(Outlet, "tell_slowly", lambda self, work: None)
     network = a_network()
@@ -346,7 +352,7 @@ def test_a_watermark_that_is_never_told_is_noticed(monkeypatch):
         run(network, births_of(network), "st")
 
 
-def test_late_rows_inside_the_network_are_noticed(monkeypatch):
+def test_late_rows_inside_the_network_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     right = JoinTask.accept
 
     def late(self: JoinTask, rows: Any, work: Any) -> None:

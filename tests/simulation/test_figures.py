@@ -15,7 +15,8 @@ from headwater.deploy.simulation.figures import (
     percentile,
     render,
 )
-from headwater.deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
+from headwater.deploy.simulation.outcome import KINDS, Delivery, Outcome
+from headwater.node.observe.accounts import Traffic
 from headwater.protocol.composites import Composite, CompositeSpec
 from headwater.protocol.events import Event, EventType
 

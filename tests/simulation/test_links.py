@@ -179,7 +179,7 @@ links = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     link=links,
     outages=st.lists(intervals, max_size=4),
@@ -291,7 +291,11 @@ def test_random_faults_fit_the_network_heal_in_time_and_show_every_kind() -> Non
         faults.check(network)
         assert faults == random_faults(network, seed, 10 * SECOND, from_us=2 * SECOND)
         assert faults.healed_us <= 12 * SECOND
-        outages = (*faults.link_outages, *faults.node_outages, *faults.partitions)
+        outages: tuple[LinkOutage | NodeOutage | Partition, ...] = (
+            *faults.link_outages,
+            *faults.node_outages,
+            *faults.partitions,
+        )
         assert all(each.from_us >= 2 * SECOND for each in outages)
         seen |= {name for name in faults.__slots__ if getattr(faults, name)} or {"none"}
         assert not random_faults(network, seed, 10 * SECOND, crashes=False).node_outages

@@ -65,7 +65,7 @@ def test_a_run_that_is_stopped_is_the_beginning_of_the_whole_run(strategy: str) 
 
 def fingerprint() -> str:
     """Everything that crossed links and reached sinks in some runs."""
-    found = []
+    found: list[tuple[Any, ...]] = []
     for seed in SEEDS:
         case = network_case(seed, "small")
         for strategy in SERVED:
