@@ -1,5 +1,5 @@
-"""The coordinator's part in processing trees: which there are, under which epoch, and whether
-nodes have built them as computed.
+"""The coordinator's part in processing trees: which there are, under which epoch, and whether nodes have built them as
+computed. The states of a tree on a node are a table in ``node/plans/lifecycle.py``.
 
 Nothing is sent from here. Methods return orders (``protocol.messages.trees``) with the node each of them is for; the
 order of the list matters per node only.

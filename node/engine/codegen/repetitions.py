@@ -1,4 +1,4 @@
-"""Code for repetitions: their subsets, conditions on elements and on the whole, and their limits."""
+"""Code for repetitions (Kleene closure): their subsets, conditions on elements and on the whole, and their limits."""
 
 from __future__ import annotations
 
