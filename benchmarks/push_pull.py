@@ -11,8 +11,8 @@ import argparse
 import sys
 from dataclasses import replace
 
+from headwater.deploy.experiments.trex.figures import pull_scenario
 from headwater.deploy.experiments.trex.generator import build
-from headwater.deploy.experiments.trex.sweeps import pull_scenario
 from headwater.deploy.simulation.simulator import simulate
 from headwater.node.core import NodeSettings
 

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.deploy.experiments.trex.figures import DEFAULT
 from headwater.deploy.experiments.trex.generator import build
-from headwater.deploy.experiments.trex.sweeps import DEFAULT
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.outcome import Delivery
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.simulator import SEED, STRATEGIES, standing
+from headwater.deploy.experiments.trex.figures import DEFAULT
 from headwater.deploy.experiments.trex.generator import build
-from headwater.deploy.experiments.trex.sweeps import DEFAULT
 from headwater.node.core import NodeCore
 from headwater.node.engine import Engine
 from headwater.node.snapshot import _engine, _engine_parts

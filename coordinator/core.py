@@ -18,7 +18,7 @@ from headwater.coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
 from headwater.coordinator.contents import Contents
 from headwater.coordinator.layout.ground import Ground, Planner, at_the_middle
 from headwater.coordinator.layout.history import Layings
-from headwater.coordinator.recovery import (
+from headwater.coordinator.losses import (
     BrokenTree,
     Fact,
     LinkBack,
@@ -30,6 +30,7 @@ from headwater.coordinator.recovery import (
     Relinked,
     renews_all,
 )
+from headwater.coordinator.node_plans import Shares
 from headwater.coordinator.requests import (
     Change,
     ChangeOutcome,
@@ -38,7 +39,6 @@ from headwater.coordinator.requests import (
     as_return,
     preparation,
 )
-from headwater.coordinator.shares import Shares
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType

@@ -8,7 +8,7 @@ from typing import assert_never
 from headwater.coordinator.core import Coordinator, Orders
 from headwater.coordinator.daemon.operations import RequestRefused
 from headwater.coordinator.daemon.registry import Registry
-from headwater.coordinator.recovery import LostLink, LostNode
+from headwater.coordinator.losses import LostLink, LostNode
 from headwater.coordinator.requests import Decision, GiveUpLink, GiveUpNode, TakeLinkBack, TakeNodeBack
 from headwater.protocol.messages.control import Register
 

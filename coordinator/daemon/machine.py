@@ -34,9 +34,9 @@ from headwater.coordinator.daemon.memory import Memory, found_sentence, noted_ne
 from headwater.coordinator.daemon.operations import Operation, RequestPlanner, RequestRefused, Waiter, event_time
 from headwater.coordinator.daemon.registry import Registry
 from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.losses import LostLink, LostNode
 from headwater.coordinator.memory import noted, recalled
 from headwater.coordinator.planners import planner_of, statistics_of
-from headwater.coordinator.recovery import LostLink, LostNode
 from headwater.coordinator.requests import (
     AddClientSubscription,
     AddSource,

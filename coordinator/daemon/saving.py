@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final, get_args
 
-from headwater.coordinator import contents, core, recovery, requests, trees
+from headwater.coordinator import contents, core, losses, requests, trees
 from headwater.coordinator.daemon import inputs, machine, memory, operations, registry
 from headwater.coordinator.daemon.machine import Machine
 from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
@@ -42,7 +42,7 @@ def vocabulary() -> Vocabulary:
     classes = {
         **CLASSES,
         **by_name(inputs.Setup, *get_args(inputs.Input), inputs.Answered),
-        **by_name(*get_args(requests.Request), requests.ChangeOutcome, *get_args(recovery.Fact), recovery.Question),
+        **by_name(*get_args(requests.Request), requests.ChangeOutcome, *get_args(losses.Fact), losses.Question),
         **by_name(machine.Machine, machine.Settings, machine.Past, LinkState),
         **by_name(memory.Memory, memory._Recalled),
         **by_name(operations.Operation, operations.Waiter, operations.RequestPlanner),

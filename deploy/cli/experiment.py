@@ -17,9 +17,9 @@ from headwater.deploy.experiments.jobs import Job, run_job
 from headwater.deploy.experiments.plots import check_plotting, plot
 from headwater.deploy.experiments.results import ResultRow, Results
 from headwater.deploy.experiments.tables import table
+from headwater.deploy.experiments.trex.figures import SWEEPS
 from headwater.deploy.experiments.trex.findings import findings
 from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, TrexSize
-from headwater.deploy.experiments.trex.sweeps import SWEEPS
 from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.strategy import TREE_STRATEGIES, strategy_of

@@ -8,7 +8,7 @@ from typing import Any, Final
 from headwater.deploy.experiments.jobs import Job, Runner, work
 from headwater.deploy.experiments.parallel import Failure, run_all
 from headwater.deploy.experiments.results import ResultRow, Results, rows_of
-from headwater.deploy.experiments.trex.sweeps import DEFAULT
+from headwater.deploy.experiments.trex.figures import DEFAULT
 
 CALIBRATION_S: Final = 10.0
 """Time of the network in the runs that tell how fast this machine is."""

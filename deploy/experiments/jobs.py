@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
+from headwater.deploy.experiments.trex.figures import Sweep
 from headwater.deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
 from headwater.deploy.experiments.trex.measures import Measures, measure
 from headwater.deploy.experiments.trex.scenario import Scenario
-from headwater.deploy.experiments.trex.sweeps import Sweep
 
 WARM_UP_S: Final = 30.0
 """Nothing is measured in this time after the first sources begin to publish."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import Curve, curves
-from headwater.deploy.experiments.trex.sweeps import Sweep
+from headwater.deploy.experiments.trex.figures import Sweep
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.strategy import strategy_of
 

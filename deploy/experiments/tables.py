@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from headwater.deploy.experiments.confidence import Mean, mean
 from headwater.deploy.experiments.jobs import Figure
 from headwater.deploy.experiments.results import ResultRow
-from headwater.deploy.experiments.trex.sweeps import Sweep
+from headwater.deploy.experiments.trex.figures import Sweep
 from headwater.protocol.strategy import TREE_STRATEGIES
 
 Curve = Mapping[float, Mean]

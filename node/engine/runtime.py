@@ -1,85 +1,18 @@
-"""Functions that generated code calls: arithmetic with missing values, exact folds, and the subsets of a repetition."""
+"""Functions that generated code calls: arithmetic, aggregates, and the subsets of a repetition."""
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
-from fractions import Fraction
 from typing import Any
 
-from headwater.node.engine import counting
+from headwater.node.engine import arithmetic, counting
+from headwater.node.engine.aggregates import FOLD_FUNCTIONS
 from headwater.protocol.composites import start_of
 
 Row = tuple[Any, ...]
 
 CANDIDATES_MAX = 22  # events whose subsets are listed at once: 4 million matches, some gigabytes; more is a mistake
-
-
-def add(left: Any, right: Any) -> Any:
-    return None if left is None or right is None else left + right
-
-
-def subtract(left: Any, right: Any) -> Any:
-    return None if left is None or right is None else left - right
-
-
-def multiply(left: Any, right: Any) -> Any:
-    return None if left is None or right is None else left * right
-
-
-def divide(left: Any, right: Any) -> Any:
-    if left is None or right is None or right == 0:
-        return None
-    try:
-        return left / right
-    except OverflowError:
-        return None
-
-
-def modulo(left: Any, right: Any) -> Any:
-    return None if left is None or right is None or right == 0 else left % right
-
-
-def negate(operand: Any) -> Any:
-    return None if operand is None else -operand
-
-
-def less(left: Any, right: Any) -> bool:
-    return left is not None and right is not None and left < right
-
-
-def less_equal(left: Any, right: Any) -> bool:
-    return left is not None and right is not None and left <= right
-
-
-def greater(left: Any, right: Any) -> bool:
-    return left is not None and right is not None and left > right
-
-
-def greater_equal(left: Any, right: Any) -> bool:
-    return left is not None and right is not None and left >= right
-
-
-def equal(left: Any, right: Any) -> bool:
-    return left is not None and left == right
-
-
-def unequal(left: Any, right: Any) -> bool:
-    return left is not None and right is not None and left != right
-
-
-def contained(item: Any, collection: Any) -> bool:
-    """``item in collection`` where either may be missing and a single value is a collection of one."""
-    if item is None or collection is None:
-        return False
-    return item in collection if isinstance(collection, tuple) else item == collection
-
-
-def not_contained(item: Any, collection: Any) -> bool:
-    if item is None or collection is None:
-        return False
-    return item not in collection if isinstance(collection, tuple) else item != collection
 
 
 def call(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -89,57 +22,6 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def lookup(table: Any, ts: int, *arguments: Any) -> Any:
     return None if None in arguments else table.lookup(arguments, ts)
-
-
-def total(values: list[Any]) -> Any:
-    """The exact sum, rounded once; integers stay integers. No value over nothing, or where it fits no number."""
-    if not values:
-        return None
-    if all(type(value) is int for value in values):
-        return sum(values)
-    try:
-        return math.fsum(values)
-    except (OverflowError, ValueError):  # partial sums too large for a float, or infinities that cancel out
-        return _as_float(sum(map(Fraction, values), Fraction(0))) if all(map(math.isfinite, values)) else None
-
-
-def _as_float(exact: Fraction) -> float | None:
-    try:
-        return float(exact)
-    except OverflowError:
-        return None
-
-
-def mean(values: list[Any]) -> Any:
-    return None if not values else divide(total(values), len(values))
-
-
-def as_declared(value: Any) -> Any:
-    """A value for an attribute of kind float: integers become floats, and what is not finite is no value."""
-    if type(value) is int:
-        return _as_float(Fraction(value))
-    return finite(value)
-
-
-def finite(value: Any) -> Any:
-    return None if type(value) is float and not math.isfinite(value) else value
-
-
-def fold_min(values: list[Any]) -> Any:
-    return min(values) if values else None
-
-
-def fold_max(values: list[Any]) -> Any:
-    return max(values) if values else None
-
-
-FOLD_FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
-    "count": len,
-    "sum": total,
-    "avg": mean,
-    "min": fold_min,
-    "max": fold_max,
-}
 
 
 class TooManySubsets(Exception):
@@ -259,12 +141,10 @@ def overlaps(rows: Iterable[Row], parts: tuple[Any, ...]) -> bool:
 
 
 NAMES: dict[str, Any] = {
-    "add": add, "subtract": subtract, "multiply": multiply, "divide": divide, "modulo": modulo, "negate": negate,
-    "less": less, "less_equal": less_equal, "greater": greater, "greater_equal": greater_equal,
-    "equal": equal, "unequal": unequal, "contained": contained, "not_contained": not_contained,
+    **{function.__name__: function for function in arithmetic.FUNCTIONS},
     "call": call, "lookup": lookup, "subsets": subsets, "subsets_with": subsets_with, "chains": chains,
     "group_chains": group_chains, "overlaps": overlaps, "start_of": start_of, "after": after,
-    "finite": finite, "as_declared": as_declared, "exceeds": exceeds, **counting.NAMES,
+    "exceeds": exceeds, **counting.NAMES,
     **{f"fold_{name}": function for name, function in FOLD_FUNCTIONS.items()},
 }  # fmt: skip
 """What generated code may call, by the name it uses."""

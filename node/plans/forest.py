@@ -20,8 +20,8 @@ from headwater.node.plans.lifecycle import (
     TreeRecord,
     TreeTable,
 )
+from headwater.node.plans.node_plan import PlanShare
 from headwater.node.plans.plan_tasks import PlanTasks
-from headwater.node.plans.share import PlanShare
 from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.plans.tree_messages import hear
 from headwater.node.plans.tree_protocol import Trees

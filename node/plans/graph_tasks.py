@@ -9,8 +9,8 @@ from typing import Any
 
 from headwater.node.effects import Tell
 from headwater.node.plans.dataflow import KINDS, Dataflow, describe, needed_us
+from headwater.node.plans.node_plan import PlanShare
 from headwater.node.plans.plan_tasks import PlanTasks
-from headwater.node.plans.share import PlanShare
 from headwater.node.plans.stage_cost import StagePatience, StageWatch
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.step import FOREVER, Work

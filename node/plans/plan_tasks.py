@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.node.delivery.subscriptions import Subscribers
 from headwater.node.plans.dataflow import Dataflow
-from headwater.node.plans.share import PlanShare
+from headwater.node.plans.node_plan import PlanShare
 from headwater.node.step import Work
 from headwater.node.streams.feeds import Inlet, Sieve
 from headwater.node.streams.outlets import Outlet

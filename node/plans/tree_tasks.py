@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.node.plans.dataflow import KINDS, Dataflow, describe, rule_of
+from headwater.node.plans.node_plan import PlanShare
 from headwater.node.plans.partition import HERE, split
 from headwater.node.plans.plan_tasks import PlanTasks
-from headwater.node.plans.share import PlanShare
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.pull.review import review
 from headwater.node.step import FOREVER, Work

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headwater.pipeline.replay.council import Invitation, Seat
+from headwater.pipeline.replay.pace import Pace
 from headwater.pipeline.replay.rows import NodeMessage, ReplayStretch, stretches
 from headwater.pipeline.replay.sender import NodeGroup, ReplayRefused, Sender
 from headwater.protocol.errors import ConfigError
@@ -54,24 +55,6 @@ class Fed(NamedTuple):
     late: int
     lag_max_s: float
     lag_mean_s: float
-
-
-class _Pace:
-    """When events are due, by the clock of the event loop."""
-
-    def __init__(self, speed: float, zero_us: int) -> None:
-        self.speed = speed
-        self._zero_us = zero_us
-        self._zero_s = asyncio.get_running_loop().time()
-
-    def due_us(self) -> int:
-        passed_s = asyncio.get_running_loop().time() - self._zero_s
-        return self._zero_us + int(passed_s * 1e6 * self.speed)
-
-    def lag_s(self, ts: int) -> float:
-        """How long ago an event of this time was due."""
-        due_s = self._zero_s + (ts - self._zero_us) / 1e6 / self.speed
-        return max(0.0, asyncio.get_running_loop().time() - due_s)
 
 
 Events = Mapping[str, Iterable["pa.RecordBatch"]]
@@ -123,7 +106,7 @@ class _Feeding:
         first_us = None if stretch is None else min(rows.first_us for rows in stretch.rows.values())
         council.tell({"slices": began, "from_us": first_us})
         await council.all_have(0)
-        pace = _Pace(options.speed, council.zero_us) if options.speed and council.zero_us is not None else None
+        pace = Pace(options.speed, council.zero_us) if options.speed and council.zero_us is not None else None
         while stretch is not None:
             await self._answers(stretch.slice - UNANSWERED_MAX + 1)
             await council.all_have(stretch.slice - AHEAD_MAX + 1)
@@ -142,7 +125,7 @@ class _Feeding:
         mean_s = self._lag_sum_s / self._ticks if self._ticks else 0.0
         return [Fed(node, *self._sender.taken(node), self._lag_max_s, mean_s) for node in self._nodes]
 
-    async def _send_when_due(self, stretch: ReplayStretch, pace: _Pace) -> None:
+    async def _send_when_due(self, stretch: ReplayStretch, pace: Pace) -> None:
         tick_s = max(TICK_S, len(self._nodes) / MESSAGES_PER_S)
         while True:
             due_us = pace.due_us()

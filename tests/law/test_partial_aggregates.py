@@ -16,7 +16,7 @@ from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.core import NodeCore
 from headwater.node.effects import Effect, Input
 from headwater.node.engine import Engine
-from headwater.node.engine.runtime import FOLD_FUNCTIONS
+from headwater.node.engine.aggregates import FOLD_FUNCTIONS
 from headwater.node.plans.catalog import Catalog
 from headwater.node.plans.tree_tasks import TreeTasks
 from headwater.node.tasks.aggregates.planning import asking_rule

@@ -24,10 +24,10 @@ from headwater.deploy.experiments.parallel import Failure, run_all
 from headwater.deploy.experiments.plots import plot
 from headwater.deploy.experiments.results import COLUMNS, ResultRow, Results, rows_of
 from headwater.deploy.experiments.tables import curves, table
+from headwater.deploy.experiments.trex.figures import DEFAULT, SWEEPS
 from headwater.deploy.experiments.trex.findings import findings
 from headwater.deploy.experiments.trex.measures import Measures
 from headwater.deploy.experiments.trex.sizes import MODERATE, QUICK
-from headwater.deploy.experiments.trex.sweeps import DEFAULT, SWEEPS
 from headwater.deploy.simulation.outcome import KINDS
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.strategy import TREE_STRATEGIES

@@ -10,11 +10,11 @@ import pytest
 
 from headwater.deploy.experiments.confidence import mean
 from headwater.deploy.experiments.jobs import bounded_time_s
+from headwater.deploy.experiments.trex.figures import DEFAULT, SWEEPS, pull_scenario
 from headwater.deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
 from headwater.deploy.experiments.trex.measures import measure
 from headwater.deploy.experiments.trex.scenario import Scenario, degree_for
 from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK
-from headwater.deploy.experiments.trex.sweeps import DEFAULT, SWEEPS, pull_scenario
 from headwater.deploy.experiments.trex.topology import nearest
 from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.node.engine import Engine

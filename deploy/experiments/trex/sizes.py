@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.deploy.experiments.jobs import Job, bounded_time_s, jobs_of
+from headwater.deploy.experiments.trex.figures import SWEEPS
 from headwater.deploy.experiments.trex.scenario import Scenario
-from headwater.deploy.experiments.trex.sweeps import SWEEPS
 from headwater.protocol.strategy import TREE_STRATEGIES
 
 QUICK_POINTS: Final[Mapping[int, Mapping[float, Sequence[str]]]] = {

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 from headwater.coordinator.contents import Contents, composite_type
-from headwater.coordinator.recovery import TreeName
+from headwater.coordinator.losses import TreeName
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.graphs import Graph
 from headwater.protocol.messages.plans import PlannedTree, Share
