@@ -79,11 +79,14 @@ class Engine:
     what ``parse_rules`` returned. ``types`` declares event types, as ``{"Temp": {"area": "string", "value": "float"}}``
     or as ``EventType`` objects; types that neither it nor the rules declare are taken from the events, as ``headwater
     run`` does. ``functions`` maps names to Python functions that the rules call; ``remote`` maps the names of remote
-    tables to objects with ``lookup(arguments, ts)``.
+    tables to what holds them: a dict of the data, a function (sync or async) of the key, a provider's description such
+    as ``{"sqlite": "cards.db", "query": .., "keys": [..]}``, or an object with ``lookup(arguments, ts)``. Where an
+    element is not at hand, evaluation waits for it; ``remote_strategy`` says whether answers are kept.
 
     ``run`` evaluates a whole input from the start, so one engine serves any number of inputs. A program that receives
     events one after the other uses ``feed``, ``advance`` and ``close`` (or ``run`` with ``lateness_us``) instead; these
-    share one state. The engine reads no clock and starts no thread: the same input gives the same output.
+    share one state. The engine reads no clock and, unless a remote table is behind a provider, starts no thread: the
+    same input gives the same output.
     """
 
     def __init__(
@@ -93,9 +96,10 @@ class Engine:
         *,
         functions: Functions | Mapping[str, Callable[..., Value]] | None = None,
         remote: Mapping[str, Any] | None = None,
+        remote_strategy: Literal["block", "cache"] = "cache",
     ) -> None:
         self._functions = _functions(functions)
-        self._remote = dict(remote or {})
+        self._remote = _remote_tables(remote or {}, remote_strategy)
         self._types = _declared(types)
         self._sources: list[Source] | None = None
         self._program: Program | None = None
@@ -408,6 +412,16 @@ def _functions(given: Functions | Mapping[str, Callable[..., Value]] | None) -> 
     for name, call in (given or {}).items():
         functions.register(name, call)
     return functions
+
+
+def _remote_tables(given: Mapping[str, Any], strategy: str) -> dict[str, Any]:
+    if all(hasattr(table, "lookup") for table in given.values()):
+        return dict(given)
+    from headwater.deploy.descriptions.remote import table_from_python
+    from headwater.node.remote.tables import Tables
+
+    tables = Tables({name: table_from_python(name, table) for name, table in given.items()}, strategy)
+    return dict(tables.by_name)
 
 
 def _layout(time_column: str, type_column: str, time_unit: TimeUnit | None) -> Layout:

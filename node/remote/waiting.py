@@ -1,0 +1,82 @@
+"""For callers that must wait for what happens in an event loop, and for loops that must not wait for a call."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a thread of its own, started when it is first needed: the caller may be in a loop itself, as
+    every cell of a notebook is."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._end: weakref.finalize[Any, Any] | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine; the caller waits for it."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=_turn, args=(self._loop,), name="remote tables", daemon=True).start()
+            self._end = weakref.finalize(self, _stop, self._loop)
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        except BaseException:
+            running.cancel()  # with Ctrl-C the caller goes, and nobody waits for it any more
+            raise
+
+    def close(self) -> None:
+        if self._end is not None:
+            self._end()
+        self._loop = self._end = None
+
+
+def _turn(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def _stop(loop: asyncio.AbstractEventLoop) -> None:
+    with suppress(RuntimeError):  # it has been closed
+        loop.call_soon_threadsafe(loop.stop)
+
+
+async def in_a_thread(call: Callable[..., T], *arguments: Any) -> T:
+    """The result of a call that blocks. Unlike one of a pool, a thread that never returns keeps nobody from leaving."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: BaseException | None) -> None:
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(result)  # type: ignore[arg-type]
+        else:
+            answer.set_exception(error)
+
+    def work() -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = call(*arguments)
+        except StopIteration as stop:  # which no future can hold
+            error = RuntimeError(f"the call raised StopIteration: {stop}")
+        except BaseException as raised:
+            error = raised
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=work, name="remote request", daemon=True).start()
+    return await answer
