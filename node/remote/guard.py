@@ -161,7 +161,7 @@ class Guard:
         self._said_away = False
 
     async def fetch(self, keys: Iterable[Key]) -> dict[Key, Versions | None]:
-        """What the provider has for these keys, or the ProviderError of the last try."""
+        """What the provider has for these keys (``plain_key`` makes them), or the ProviderError of the last try."""
         wanted = dict.fromkeys(keys)
         for key in wanted:
             self._check_length(key)

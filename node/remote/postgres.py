@@ -16,6 +16,7 @@ from headwater.node.remote.secrets import Secret, driver_missing, without
 if TYPE_CHECKING:
     import psycopg
 
+ROWS_AT_ONCE: Final = 200  # where libpq can do that; else one
 IDLE_MAX: Final = 8  # connections kept for the next request, as many as may be under way
 CREDENTIALS: Final = re.compile(
     r"authentication failed|no password supplied|role .* does not exist|no pg_hba\.conf entry", re.IGNORECASE
@@ -59,10 +60,12 @@ class PostgresProvider(Provider):
 
     async def fetch(self, keys: Sequence[Key]) -> Elements:
         async with self._connected() as connection, connection.cursor() as cursor:
-            # Row by row, so that an answer that is too large is not in memory before that is seen.
+            import psycopg
+
+            # A few rows at a time, so that an answer that is too large is not in memory before that is seen.
             gathered: Gathered | None = None
-            rows = cursor.stream(self._query.encode(), self._arguments(keys))
-            async for row in rows:
+            size = ROWS_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
+            async for row in cursor.stream(self._query.encode(), self._arguments(keys), size=size):
                 if gathered is None:
                     gathered = Gathered(self._learn(cursor), keys, self.shown, self._bytes_max)
                 gathered.add(row)
