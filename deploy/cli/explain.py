@@ -98,7 +98,6 @@ def explain(
             if number:
                 print()
             print("\n".join(show_explanation(found, near)))
-    tables.close()
     tally = reader.tally
     if tally.repeated:
         say(f"{plural(tally.repeated, 'row')} with the node and seq of an earlier row left out")

@@ -159,6 +159,7 @@ class Guard:
         self._failed_in_a_row = 0
         self._away_since_s: float | None = None
         self._said_away = False
+        self._why_away = ""
 
     async def fetch(self, keys: Iterable[Key]) -> dict[Key, Versions | None]:
         """What the provider has for these keys (``plain_key`` makes them), or the ProviderError of the last try."""
@@ -220,7 +221,7 @@ class Guard:
             for left in reversed(range(self.limits.tries)):
                 wait_s = self._breaker.closed_for_s()
                 if wait_s > 0:
-                    raise Unreachable(f"{self.provider.shown} is away", wait_s)
+                    raise Unreachable(self._why_away, wait_s)
                 try:
                     return await self._try(batch)
                 except Unreachable as error:
@@ -269,6 +270,7 @@ class Guard:
     def _failed(self, error: Unreachable) -> None:
         self.figures.failures += 1
         self._breaker.failed()
+        self._why_away = str(error)
         self._failed_in_a_row += 1
         if self._away_since_s is None:
             self._away_since_s = self._clock()

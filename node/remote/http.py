@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -123,8 +124,7 @@ class HttpProvider(Provider):
         except (aiohttp.InvalidURL, ValueError):
             raise Refused(f"{self.shown} is no address; write http://host/path with the key in braces") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            text = without(str(error) or type(error).__name__, token)
-            raise Unreachable(f"{self.shown} does not answer: {text}") from None
+            raise Unreachable(f"{self.shown} does not answer: {without(_reason(error), token)}") from None
 
     def _opened(self) -> aiohttp.ClientSession:
         import aiohttp
@@ -153,6 +153,14 @@ class HttpProvider(Provider):
                 raise too_large(self.shown, self._bytes_max)
             parts.append(part)
         return b"".join(parts)
+
+
+def _reason(error: Exception) -> str:
+    """Why a server could not be reached, without the client's own words about it."""
+    inner = getattr(error, "os_error", error)
+    if isinstance(inner, OSError) and inner.errno is not None and inner.errno > 0:
+        return os.strerror(inner.errno)
+    return getattr(inner, "strerror", None) or str(error) or type(error).__name__
 
 
 def _key_of(row: Any, name: str) -> Key | None:

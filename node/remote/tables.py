@@ -104,16 +104,16 @@ class Tables:
         cache_bytes: int = CACHE_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._loop = LoopThread()
         cache = Cache(cache_bytes, clock) if strategy_named(strategy).keeps else None
-        self._waiting: dict[str, WaitingTable] = {}
-        self.by_name: dict[str, LookupTable] = {}
-        for name, table in given.items():
-            if isinstance(table, Behind):
-                guard = Guard(table.provider, table.limits, table=name, clock=clock)
-                self._waiting[name] = self.by_name[name] = WaitingTable(guard, self._loop, cache, table.fresh_s)
-            else:
-                self.by_name[name] = table
+        behind = {name: table for name, table in given.items() if isinstance(table, Behind)}
+        guards = {name: Guard(table.provider, table.limits, table=name, clock=clock) for name, table in behind.items()}
+        self._loop = LoopThread([guard.close for guard in guards.values()])
+        self._waiting = {
+            name: WaitingTable(guard, self._loop, cache, behind[name].fresh_s) for name, guard in guards.items()
+        }
+        self.by_name: dict[str, LookupTable] = {
+            name: self._waiting[name] if isinstance(table, Behind) else table for name, table in given.items()
+        }
 
     def tried(self, name: str) -> tuple[str, ProviderError | None]:
         """What provides a table, and what is wrong with it, if anything is."""
@@ -130,6 +130,7 @@ class Tables:
         """A ProviderError with a sentence for each provider that cannot be used."""
         wrong = [f"table {name!r}: {error}" for name in self._waiting if (error := self.tried(name)[1]) is not None]
         if wrong:
+            self.close()
             raise Refused("\n".join(wrong))
 
     def summary(self, *, quiet: bool = False) -> Iterator[str]:
@@ -144,8 +145,6 @@ class Tables:
 
     def close(self) -> None:
         """Give back all connections. A lookup afterwards opens them again."""
-        for table in self._waiting.values():
-            self._loop.run(table.guard.close())
         self._loop.close()
 
     def __enter__(self) -> Tables:

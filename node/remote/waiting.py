@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+
+END_S_MAX: Final = 1.0  # for giving connections back; a server that does not listen is not waited for
 
 
 class LoopThread:
     """An event loop in a thread of its own, started when it is first needed: the caller may be in a loop itself, as
     every cell of a notebook is."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_end: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()) -> None:
+        """``at_end``: what is done in the loop before it ends, even if nobody has closed it."""
+        self._at_end = tuple(at_end)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: weakref.finalize[Any, Any] | None = None
 
@@ -24,8 +28,9 @@ class LoopThread:
         """The result of a coroutine; the caller waits for it."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            threading.Thread(target=_turn, args=(self._loop,), name="remote tables", daemon=True).start()
-            self._end = weakref.finalize(self, _stop, self._loop)
+            thread = threading.Thread(target=_turn, args=(self._loop, self._at_end), name="remote tables", daemon=True)
+            thread.start()
+            self._end = weakref.finalize(self, _stop, self._loop, thread)
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
@@ -39,18 +44,26 @@ class LoopThread:
         self._loop = self._end = None
 
 
-def _turn(loop: asyncio.AbstractEventLoop) -> None:
+def _turn(loop: asyncio.AbstractEventLoop, at_end: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
     for task in asyncio.all_tasks(loop):
         task.cancel()
-    loop.run_until_complete(asyncio.sleep(0))
+    loop.run_until_complete(_ended(at_end))
     loop.close()
 
 
-def _stop(loop: asyncio.AbstractEventLoop) -> None:
+async def _ended(at_end: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_S_MAX):
+            await asyncio.gather(*(end() for end in at_end), return_exceptions=True)
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     with suppress(RuntimeError):  # it has been closed
         loop.call_soon_threadsafe(loop.stop)
+    if thread is not threading.current_thread():
+        thread.join(2 * END_S_MAX)
 
 
 async def in_a_thread(call: Callable[..., T], *arguments: Any) -> T:

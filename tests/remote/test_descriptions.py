@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
 
 from headwater.deploy.descriptions.remote import described, read_tables, remote_tables
-from headwater.node.remote.tables import Behind
+from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.remote import RemoteTable
 from tests.command.test_command import REMOTE_EVENTS, REMOTE_RULE, Desk, desk  # noqa: F401
@@ -119,6 +120,23 @@ def test_a_secret_in_the_text_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ConfigError, match="secret") as said:
         described("t", text)
     assert "hunter2" not in str(said.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "package"),
+    [
+        ("{postgres: service=x, query: 'select %s', keys: [a]}", "psycopg"),
+        ("{redis: 127.0.0.1:1, key: '{a}'}", "redis"),
+    ],
+)
+def test_a_missing_driver_is_said_with_what_to_install(
+    text: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [package, *(name for name in sys.modules if name.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with Tables({"t": described("t", text)}) as tables:
+        error = tables.tried("t")[1]
+    assert f"needs the Python package {package}; install headwater[remote]" in str(error)
 
 
 def test_mistakes_in_a_file_are_shown_with_file_and_line(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,7 +22,7 @@ from headwater.node.remote.provider import BadAnswer, Provider, ProviderError, R
 from headwater.node.remote.tables import STRATEGIES, Behind, Tables
 from headwater.protocol.remote import LookupTable
 from tests.kit.edge import free_port
-from tests.kit.patience import until
+from tests.kit.patience import run_to_its_end, until
 from tests.kit.remote_servers import PASSWORD, POSTGRES, REDIS, Postgres, RedisServer, Server, WebServer, running
 
 needs_postgres = pytest.mark.skipif(POSTGRES is None, reason="PostgreSQL is not installed: apt-get install postgresql")
@@ -325,8 +326,19 @@ def test_what_is_wrong_with_a_web_server_is_said_in_a_sentence(
 
 def test_a_web_server_that_is_not_there_is_said() -> None:
     table = behind({"http": f"http://127.0.0.1:{free_port()}/{{k}}"})
-    with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:\d+/\{k\} does not answer: .*Cannot connect"):
+    with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:\d+/\{k\} does not answer: Connection refused"):
         fetched(table.provider)
+
+
+def test_an_engine_that_nobody_closes_leaves_without_a_word(web: WebServer) -> None:
+    program = f"""if True:
+        import headwater as hw
+        limits = {{"http": "http://127.0.0.1:{web.port}/limits/{{org}}", "value": "max.limit"}}
+        engine = hw.Engine("X: SEQ(A a) WHERE a.v > REMOTE.limits[a.k] WITHIN 1 s", remote={{"limits": limits}})
+        print(len(engine.run([{{"type": "A", "ts": 1, "k": "o1", "v": 2}}])))
+    """
+    done = run_to_its_end([sys.executable, "-W", "always::ResourceWarning", "-c", program], text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
 # --- killed and started again in the middle of a run ------------------------------------------------------------------
