@@ -19,6 +19,7 @@ from headwater.node.remote.provider import (
     Unreachable,
     found_of,
     plain_key,
+    sendable,
     too_large,
 )
 from headwater.node.remote.secrets import Secret, without
@@ -70,7 +71,8 @@ class HttpProvider(Provider):
         await self._get(self._address([key]), also_fine=(400, 422))
 
     async def fetch(self, keys: Sequence[Key]) -> Elements:
-        body = await self._get(self._address(keys))
+        keys = sendable(keys)
+        body = await self._get(self._address(keys)) if keys else None
         if body is None:
             return {}
         try:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.remote.guard import USUAL
-from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Refused, Unreachable
+from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Refused, Unreachable, sendable
 from headwater.node.remote.rows import Columns, Gathered, check_places
 from headwater.node.remote.secrets import Secret, driver_missing, without
 
@@ -59,6 +59,9 @@ class PostgresProvider(Provider):
                 self._learn(cursor)
 
     async def fetch(self, keys: Sequence[Key]) -> Elements:
+        keys = sendable(keys)
+        if not keys:
+            return {}
         async with self._connected() as connection, connection.cursor() as cursor:
             import psycopg
 

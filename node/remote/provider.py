@@ -7,9 +7,11 @@ thing, a ``ProviderError``.
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.events import Value
@@ -75,6 +77,21 @@ def plain_key(arguments: Iterable[Value]) -> Key:
         else each  # not for infinities: those are no integers
         for each in arguments
     )
+
+
+def sendable(keys: Iterable[Key]) -> list[Key]:
+    """The keys that can be said to a server at all; it cannot have others, so that these have no value: texts that are
+    no UTF-8 or hold a zero byte, and numbers that are not finite."""
+    return [key for key in keys if all(map(_sendable, key))]
+
+
+def _sendable(value: Value) -> bool:
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return not isinstance(value, str) or ("\0" not in value and not _SURROGATE.search(value))
+
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 def found_of(given: Any, shown: str) -> Found:

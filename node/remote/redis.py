@@ -16,6 +16,7 @@ from headwater.node.remote.provider import (
     Refused,
     Unreachable,
     found_of,
+    sendable,
     too_large,
 )
 from headwater.node.remote.secrets import Secret, driver_missing, without
@@ -70,6 +71,9 @@ class RedisProvider(Provider):
         await self._asked(lambda client: client.ping())
 
     async def fetch(self, keys: Sequence[Key]) -> Elements:
+        keys = sendable(keys)
+        if not keys:
+            return {}
         names = [self._name.filled(key) for key in keys]
         answers = await self._asked(lambda client: self._answers(client, names))
         if sum(_length(each) for each in answers) > self._bytes_max:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from headwater.node.remote.guard import USUAL
-from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Refused, Unreachable
+from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Refused, Unreachable, sendable
 from headwater.node.remote.rows import Columns, Gathered, check_places
 from headwater.node.remote.waiting import in_a_thread
 
@@ -110,11 +110,14 @@ class SqliteProvider(Provider):
         return columns
 
     def _fetched(self, keys: Sequence[Key]) -> Elements:
+        keys = sendable(keys)
+        if not keys:
+            return {}
         connection = self._open()
         given = [json.dumps([key[0] for key in keys])] if self._takes_lists else list(keys[0])
         try:
             cursor = connection.execute(self._query, given)
-        except (OverflowError, UnicodeEncodeError):  # an integer or a text that SQLite cannot hold, so it does not
+        except OverflowError:  # an integer that SQLite cannot hold, so it does not
             return {}
         gathered = Gathered(self._columns(cursor), keys, self.shown, self._bytes_max)
         for row in cursor:

@@ -9,7 +9,7 @@ from typing import Final
 
 from headwater.node.remote.cache import CACHE_BYTES, Cache
 from headwater.node.remote.guard import USUAL, Guard, Limits
-from headwater.node.remote.provider import Provider, ProviderError, Refused, plain_key
+from headwater.node.remote.provider import Provider, ProviderError, Refused, Unreachable, plain_key
 from headwater.node.remote.waiting import LoopThread
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Value
@@ -128,10 +128,11 @@ class Tables:
 
     def check(self) -> None:
         """A ProviderError with a sentence for each provider that cannot be used."""
-        wrong = [f"table {name!r}: {error}" for name in self._waiting if (error := self.tried(name)[1]) is not None]
+        wrong = {name: error for name in self._waiting if (error := self.tried(name)[1]) is not None}
         if wrong:
             self.close()
-            raise Refused("\n".join(wrong))
+            kind = Unreachable if all(isinstance(error, Unreachable) for error in wrong.values()) else Refused
+            raise kind("\n".join(f"table {name!r}: {error}" for name, error in wrong.items()))
 
     def summary(self, *, quiet: bool = False) -> Iterator[str]:
         """A line for each table that is not at hand."""

@@ -24,6 +24,7 @@ from headwater.protocol.remote import LookupTable
 from tests.kit.edge import free_port
 from tests.kit.patience import run_to_its_end, until
 from tests.kit.remote_servers import PASSWORD, POSTGRES, REDIS, Postgres, RedisServer, Server, WebServer, running
+from tests.remote.test_tables import ODD_KEYS
 
 needs_postgres = pytest.mark.skipif(POSTGRES is None, reason="PostgreSQL is not installed: apt-get install postgresql")
 needs_redis = pytest.mark.skipif(REDIS is None, reason="Redis is not installed: apt-get install redis-server")
@@ -379,6 +380,19 @@ class Interfering:
 
     def key_lengths(self) -> set[int]:
         return {1}
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("postgres", marks=needs_postgres), pytest.param("redis", marks=needs_redis), "http"]
+)
+def test_keys_that_no_table_has_have_no_value(kind: str, secret: str, request: pytest.FixtureRequest) -> None:
+    server: Any = request.getfixturevalue("web" if kind == "http" else kind)
+    table = {
+        "postgres": lambda: on_postgres(server, secret, "select max_limit from limits where org = any(%s::text[])"),
+        "redis": lambda: on_redis(server, secret, "limit:{org}"),
+        "http": lambda: on_web(server, "/limits/{org}", value="max.limit"),
+    }[kind]()
+    assert looked_up(table, *ODD_KEYS) == [None] * len(ODD_KEYS)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
