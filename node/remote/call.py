@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Unreachable, found_of
-from headwater.node.remote.waiting import in_a_thread
+from headwater.node.remote.waiting import Threads
 from headwater.protocol.remote import Versions
 
 
@@ -20,6 +20,7 @@ class CallProvider(Provider):
 
     def __init__(self, call: Callable[..., Any], name: str = "") -> None:
         self._call = call
+        self._threads = Threads()
         self.shown = f"the function {name or getattr(call, '__qualname__', repr(call))}"
         self.key_length = _key_length(call)
 
@@ -36,7 +37,7 @@ class CallProvider(Provider):
         try:
             if inspect.iscoroutinefunction(self._call):
                 return await self._call(*key)
-            found = await in_a_thread(self._call, *key)
+            found = await self._threads.run(self._call, *key)
             return await found if inspect.isawaitable(found) else found
         except ProviderError:
             raise

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from headwater.node.remote.guard import USUAL
 from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Refused, Unreachable, sendable
 from headwater.node.remote.rows import Columns, Gathered, check_places
-from headwater.node.remote.waiting import in_a_thread
+from headwater.node.remote.waiting import Threads
 
 T = TypeVar("T")
 
@@ -35,6 +35,7 @@ class SqliteProvider(Provider):
         self._takes_lists = len(keys) == 1 and re.search(r"\bjson_each\s*\(\s*\?", query, re.IGNORECASE) is not None
         self._connection: sqlite3.Connection | None = None
         self._turn = asyncio.Lock()
+        self._threads = Threads()
         check_places(query, "?", keys, self.shown)
 
     async def check(self) -> None:
@@ -51,7 +52,7 @@ class SqliteProvider(Provider):
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         try:
-            return await in_a_thread(self._translated, work, *arguments)
+            return await self._threads.run(self._translated, work, *arguments)
         except asyncio.CancelledError:
             # Whoever asked has gone: end the query. The thread still holds the connection, so it is left to it.
             if self._connection is not None:

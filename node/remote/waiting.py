@@ -7,11 +7,13 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
 END_S_MAX: Final = 1.0  # for giving connections back; a server that does not listen is not waited for
+IDLE_S_MAX: Final = 5.0  # a thread without work ends
 
 
 class LoopThread:
@@ -66,30 +68,58 @@ def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
         thread.join(2 * END_S_MAX)
 
 
-async def in_a_thread(call: Callable[..., T], *arguments: Any) -> T:
-    """The result of a call that blocks. Unlike one of a pool, a thread that never returns keeps nobody from leaving."""
-    loop = asyncio.get_running_loop()
-    answer: asyncio.Future[T] = loop.create_future()
+class Threads:
+    """Threads for calls that block, each used again for a while. Unlike those of a pool, one whose call never returns
+    keeps nobody from leaving."""
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        if answer.done():
-            return
-        if error is None:
-            answer.set_result(result)  # type: ignore[arg-type]
-        else:
-            answer.set_exception(error)
+    def __init__(self) -> None:
+        self._idle: list[SimpleQueue[Callable[[], None]]] = []
+        """The threads that wait for work, by what they wait at."""
 
-    def work() -> None:
-        result: T | None = None
-        error: BaseException | None = None
+    async def run(self, call: Callable[..., T], *arguments: Any) -> T:
+        """The result of a call."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def work() -> None:
+            result: T | None = None
+            error: BaseException | None = None
+            try:
+                result = call(*arguments)
+            except StopIteration as stop:  # which no future can hold
+                error = RuntimeError(f"the call raised StopIteration: {stop}")
+            except BaseException as raised:
+                error = raised
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(_settle, answer, result, error)
+
         try:
-            result = call(*arguments)
-        except StopIteration as stop:  # which no future can hold
-            error = RuntimeError(f"the call raised StopIteration: {stop}")
-        except BaseException as raised:
-            error = raised
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(settle, result, error)
+            jobs = self._idle.pop()
+        except IndexError:
+            jobs = SimpleQueue()
+            threading.Thread(target=_serve, args=(jobs, self._idle), name="remote request", daemon=True).start()
+        jobs.put(work)
+        return await answer
 
-    threading.Thread(target=work, name="remote request", daemon=True).start()
-    return await answer
+
+def _serve(jobs: SimpleQueue[Callable[[], None]], idle: list[SimpleQueue[Callable[[], None]]]) -> None:
+    while True:
+        try:
+            job = jobs.get(timeout=IDLE_S_MAX)
+        except Empty:
+            try:
+                idle.remove(jobs)
+            except ValueError:  # someone has just taken it, and the job is on its way
+                continue
+            return
+        job()
+        idle.append(jobs)
+
+
+def _settle(answer: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
+    if answer.done():
+        return
+    if error is None:
+        answer.set_result(result)  # type: ignore[arg-type]
+    else:
+        answer.set_exception(error)

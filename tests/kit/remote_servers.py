@@ -138,6 +138,7 @@ pages = json.load(open("pages.json"))
 seen = open("requests", "a", buffering=1)
 class Pages(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    wbufsize = -1  # an answer in two packets would wait for an acknowledgement of the first
     def do_GET(self):
         seen.write(self.path + " " + self.headers.get("Authorization", "") + chr(10))
         status, body = pages.get(self.path, [404, ""])
