@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from headwater.protocol.edge import TIME_UNITS, Layout
 from headwater.protocol.errors import ConfigError
@@ -75,3 +75,14 @@ def layout_of(time_column: str, type_column: str, time_unit: TimeUnit | None) ->
     if time_column == type_column:
         raise ConfigError(f"the column {time_column!r} cannot hold both the time and the type")
     return Layout(time_column, time_unit, type_column)
+
+
+def remote_tables(tables: Mapping[str, Any], strategy: str) -> dict[str, Any]:
+    """What an engine looks values up in, by name of the table."""
+    if all(hasattr(table, "lookup") for table in tables.values()):
+        return dict(tables)
+    from headwater.deploy.descriptions.remote import table_from_python
+    from headwater.node.remote.tables import Tables
+
+    described = Tables({name: table_from_python(name, table) for name, table in tables.items()}, strategy)
+    return dict(described.by_name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from headwater.arguments import (
     RULES_ACCEPTED,
@@ -15,6 +15,7 @@ from headwater.arguments import (
     declared_list,
     layout_of,
     registered,
+    remote_tables,
     rule_sources,
 )
 from headwater.cells import NUMBERS, UTC_STAMPS, TimeForm, moment_us, plain_cell
@@ -85,11 +86,14 @@ class Engine:
     what ``parse_rules`` returned. ``types`` declares event types, as ``{"Temp": {"area": "string", "value": "float"}}``
     or as ``EventType`` objects; types that neither it nor the rules declare are taken from the events, as ``headwater
     run`` does. ``functions`` maps names to Python functions that the rules call; ``remote`` maps the names of remote
-    tables to objects with ``lookup(arguments, ts)``.
+    tables to what holds them: a dict of the data, a function (sync or async) of the key, a provider's description such
+    as ``{"sqlite": "cards.db", "query": .., "keys": [..]}``, or an object with ``lookup(arguments, ts)``. Where an
+    element is not at hand, evaluation waits for it; ``remote_strategy`` says whether answers are kept.
 
     ``run`` evaluates a whole input from the start, so one engine serves any number of inputs. A program that receives
     events one after the other uses ``feed``, ``advance`` and ``close`` (or ``run`` with ``lateness_us``) instead; these
-    share one state. The engine reads no clock and starts no thread: the same input gives the same output.
+    share one state. The engine reads no clock and, unless a remote table is behind a provider, starts no thread: the
+    same input gives the same output.
     """
 
     def __init__(
@@ -99,9 +103,10 @@ class Engine:
         *,
         functions: Functions | Mapping[str, Callable[..., Value]] | None = None,
         remote: Mapping[str, Any] | None = None,
+        remote_strategy: Literal["block", "cache"] = "cache",
     ) -> None:
         self._functions = registered(functions)
-        self._remote = dict(remote or {})
+        self._remote = remote_tables(remote or {}, remote_strategy)
         self._types = declared_list(types)
         self._sources: list[Source] | None = None
         self._program: Program | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from headwater.protocol.events import Value
 
@@ -25,21 +25,52 @@ class RemoteEntry(NamedTuple):
     valid_from: int | None = None
 
 
+class Versions(NamedTuple):
+    """All that a table says of one key: from ``times[i]`` on ``values[i]`` holds; before the first it has no value."""
+
+    times: tuple[float, ...]
+    values: tuple[RemoteValue, ...]
+
+    @classmethod
+    def of(cls, values: Iterable[tuple[int | None, RemoteValue]]) -> Versions:
+        """From pairs of a time (None: always) and a value; values of the same time form one collection."""
+        grouped: dict[float, list[RemoteValue]] = {}
+        for valid_from, value in values:
+            grouped.setdefault(float("-inf") if valid_from is None else valid_from, []).append(value)
+        times = sorted(grouped)
+        return cls(tuple(times), tuple(_joined(grouped[since]) for since in times))
+
+    @classmethod
+    def always(cls, value: RemoteValue) -> Versions:
+        return cls((float("-inf"),), (value,))
+
+    def at(self, ts: int) -> RemoteValue:
+        """The value that holds at ``ts``, or None."""
+        index = bisect_right(self.times, ts)
+        return self.values[index - 1] if index else None
+
+
+class LookupTable(Protocol):
+    """What rules look values up in."""
+
+    def lookup(self, arguments: tuple[Value, ...], ts: int) -> RemoteValue:
+        """The value for these arguments in the latest version valid at ``ts``, or None."""
+
+    def key_lengths(self) -> set[int]:
+        """With how many arguments a lookup can find something; empty where that is not known."""
+
+
 class RemoteTable:
     """Values by key and event time. Entries with the same key and the same ``valid_from`` form one collection."""
 
     __slots__ = ("_versions",)
 
     def __init__(self, entries: Iterable[RemoteEntry | tuple[Any, ...]] = ()) -> None:
-        grouped: dict[tuple[Value, ...], dict[float, list[RemoteValue]]] = {}
+        grouped: dict[tuple[Value, ...], list[tuple[int | None, RemoteValue]]] = {}
         for entry in entries:
             key, value, valid_from = RemoteEntry(*entry)
-            since = float("-inf") if valid_from is None else valid_from
-            grouped.setdefault(key, {}).setdefault(since, []).append(value)
-        self._versions: dict[tuple[Value, ...], tuple[list[float], list[RemoteValue]]] = {
-            key: (times := sorted(versions), [_joined(versions[since]) for since in times])
-            for key, versions in grouped.items()
-        }
+            grouped.setdefault(key, []).append((valid_from, value))
+        self._versions = {key: Versions.of(values) for key, values in grouped.items()}
 
     @classmethod
     def from_mapping(cls, values: Mapping[Any, RemoteValue]) -> RemoteTable:
@@ -49,11 +80,11 @@ class RemoteTable:
     def lookup(self, arguments: tuple[Value, ...], ts: int) -> RemoteValue:
         """The value for these arguments in the latest version valid at ``ts``, or None."""
         versions = self._versions.get(arguments)
-        if versions is None:
-            return None
-        times, values = versions
-        index = bisect_right(times, ts)
-        return values[index - 1] if index else None
+        return None if versions is None else versions.at(ts)
+
+    def versions(self, key: tuple[Value, ...]) -> Versions | None:
+        """All that the table says of a key; None if it does not have it."""
+        return self._versions.get(key)
 
     def key_lengths(self) -> set[int]:
         """With how many arguments a lookup can find something."""

@@ -10,6 +10,7 @@ import typer
 
 from headwater.deploy.cli.common import NETWORK_FILES, declared_types, primitive_types, read_sources, say
 from headwater.deploy.cli.function_files import load_functions
+from headwater.deploy.cli.remote import RemoteOption, checked_tables, report_on
 from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
 from headwater.deploy.cli.trace_options import (
     DelimiterOption,
@@ -22,6 +23,7 @@ from headwater.deploy.cli.trace_options import (
 from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.network.file import NetworkFile, check_running, read_network
 from headwater.deploy.network.schema import kept_schema
+from headwater.node.remote.tables import Tables, check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.edge import USUAL
 from headwater.protocol.errors import ConfigError, HeadwaterError
@@ -49,6 +51,10 @@ def check(
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
+    remote: RemoteOption = None,
+    remote_check: Annotated[
+        bool, typer.Option("--remote-check", help="Try the provider of each remote table and say what is wrong.")
+    ] = False,
     schema: Annotated[
         bool, typer.Option("--schema", help="Print the JSON schema of network files, for editors, and exit.")
     ] = False,
@@ -78,17 +84,19 @@ def check(
     if layout != USUAL and not events:
         raise ConfigError("--time-unit, --time-column, --type-column and --delimiter go with --events")
     rule_files = [file for file in files if file not in networks]
+    tables = checked_tables(remote, layout.time_unit, only_networks=not rule_files, tried=remote_check)
     mistakes = [*_check_networks(networks)]
     if rule_files:
         try:
             source = TraceSource.at(the_trace(events), format, layout) if events else None
-            check_rules(rule_files, source, load_functions(functions))
+            check_rules(rule_files, source, load_functions(functions), tables)
         except HeadwaterError as error:
             mistakes.append(error)
     if len(mistakes) == 1:
         raise mistakes[0]
     if mistakes:
         raise ConfigError("\n".join(map(str, mistakes)))
+    report_on(tables, tried=remote_check)
 
 
 def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
@@ -109,7 +117,7 @@ def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
         warn_of_cost(network_file.network.rules)
 
 
-def check_rules(files: list[Path], trace: TraceSource | None, registered: Functions) -> None:
+def check_rules(files: list[Path], trace: TraceSource | None, registered: Functions, tables: Tables) -> None:
     sources = read_sources(files)
     inferred: list[EventType] = []
     if trace is None:
@@ -126,6 +134,7 @@ def check_rules(files: list[Path], trace: TraceSource | None, registered: Functi
         rules = parsed.rules
         unknown = []
         inferred = [work.rules.types[name] for name in sorted(primitive_types(rules) - declared_types(sources))]
+    check_lookups(rules, tables.by_name, complete=bool(tables.by_name))
     for rule in rules:
         print(describe(rule))
     print("ok")

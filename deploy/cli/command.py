@@ -35,6 +35,7 @@ from headwater.deploy.cli.subscribe import subscribe, subscriptions, unsubscribe
 from headwater.deploy.cli.traces import traces
 from headwater.deploy.cli.up import up
 from headwater.deploy.cli.verify import verify
+from headwater.node.remote.provider import ProviderError
 from headwater.pipeline.spark.failures import JobFailed
 from headwater.protocol.errors import HeadwaterError
 
@@ -227,7 +228,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     words = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != "--debug"]
     try:
         sys.exit(_invoke(words))
-    except (RunFailed, JobFailed) as error:
+    except (RunFailed, JobFailed, ProviderError) as error:
         if debug:
             raise
         say(f"headwater: {error}")

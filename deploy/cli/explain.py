@@ -11,6 +11,7 @@ import typer
 from headwater.deploy.cli.common import read_sources, say
 from headwater.deploy.cli.function_files import load_functions
 from headwater.deploy.cli.output import any_number_of_digits, show_count
+from headwater.deploy.cli.remote import RemoteOption, tables_of
 from headwater.deploy.cli.rule_warnings import warn_of_slips
 from headwater.deploy.cli.trace_options import (
     DelimiterOption,
@@ -21,10 +22,10 @@ from headwater.deploy.cli.trace_options import (
     the_trace,
 )
 from headwater.deploy.cli.trace_work import prepare
-from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
 from headwater.node.explain.explain import Explanation
 from headwater.node.explain.explain import explain as explain_rule
 from headwater.node.explain.parts import StepReport
+from headwater.node.remote.tables import check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
@@ -46,7 +47,7 @@ def explain(
     time_column: TimeColumnOption = "ts",
     type_column: TypeColumnOption = "type",
     delimiter: DelimiterOption = ",",
-    remote: Annotated[list[str] | None, typer.Option(help="A table for REMOTE.", metavar="NAME=FILE")] = None,
+    remote: RemoteOption = None,
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
@@ -64,10 +65,11 @@ def explain(
     """
     layout = layout_of(time_unit, time_column, type_column, delimiter)
     registered = load_functions(functions)
-    tables = load_remote_tables(remote or (), layout.time_unit)
+    tables = tables_of(remote, layout.time_unit)
     work = prepare(read_sources(rules), TraceSource.at(the_trace(events), format, layout), registered)
     warn_of_slips(work.rules)
-    check_lookups(work.rules.rules, tables)
+    check_lookups(work.rules.rules, tables.by_name)
+    tables.check()
     chosen = [rule for rule in work.rules.rules if not only or rule.name in only]
     unknown = sorted(set(only or ()) - {rule.name for rule in chosen})
     if unknown:
@@ -85,7 +87,7 @@ def explain(
             trace,
             work.rules.types.values(),
             functions=registered,
-            remote=tables,
+            remote=tables.by_name,
             near=near,
         )
         if as_json:

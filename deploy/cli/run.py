@@ -17,6 +17,7 @@ from headwater.deploy.cli.evaluation import Evaluation
 from headwater.deploy.cli.function_files import load_functions
 from headwater.deploy.cli.output import any_number_of_digits, show_count
 from headwater.deploy.cli.progress import ProgressLine
+from headwater.deploy.cli.remote import RemoteCacheOption, RemoteOption, RemoteStrategyOption, tables_of
 from headwater.deploy.cli.rule_warnings import warn_of_slips
 from headwater.deploy.cli.tables import print_table
 from headwater.deploy.cli.trace_options import (
@@ -28,9 +29,10 @@ from headwater.deploy.cli.trace_options import (
     the_trace,
 )
 from headwater.deploy.cli.trace_work import prepare
-from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
+from headwater.deploy.descriptions.remote import files_in
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine
+from headwater.node.remote.tables import DEFAULT, check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
@@ -62,12 +64,9 @@ def run(
     as_json: Annotated[
         bool, typer.Option("--json", help="With --count: print a JSON object from rule to number.")
     ] = False,
-    remote: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A table for REMOTE: columns key (or key1, key2..), value, optionally ts.", metavar="NAME=FILE"
-        ),
-    ] = None,
+    remote: RemoteOption = None,
+    remote_strategy: RemoteStrategyOption = DEFAULT,
+    remote_cache: RemoteCacheOption = "64MB",
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
@@ -110,10 +109,9 @@ def run(
     lateness_us = None if lateness is None else duration_us(lateness)
     emit_live = source.is_stream if live is None else live
     registered = load_functions(functions)
-    tables = load_remote_tables(remote or (), layout.time_unit)
+    tables = tables_of(remote, layout.time_unit, remote_strategy, remote_cache)
     sources = read_sources(rules)
-    tables_at = [option.partition("=")[2] for option in remote or ()]
-    _refuse_to_overwrite([trace, *rules, *tables_at, *([functions] if functions else [])], out, late_out)
+    _refuse_to_overwrite([trace, *rules, *files_in(remote or ()), *([functions] if functions else [])], out, late_out)
     streaming = source.is_stream or lateness_us is not None
     started = time.perf_counter()
     with ProgressLine("looking at the types") as progress:
@@ -121,14 +119,15 @@ def run(
 
     if not quiet:
         warn_of_slips(work.rules)
-    check_lookups(work.rules.rules, tables)
+    check_lookups(work.rules.rules, tables.by_name)
+    tables.check()
 
     def new_engine() -> Engine:
         return Engine(
-            work.rules.rules, work.rules.types.values(), functions=registered, remote=tables, count_only=count
+            work.rules.rules, work.rules.types.values(), functions=registered, remote=tables.by_name, count_only=count
         )
 
-    with _naming(out), contextlib.ExitStack() as stack:
+    with tables, _naming(out), contextlib.ExitStack() as stack:
         output = _open_output(out, stack)
         late = _late_sink(late_out, stack)
         progress = stack.enter_context(ProgressLine("reading"))
@@ -137,7 +136,8 @@ def run(
         if count:
             _print_counts(output, evaluation.engine.counts(), as_json)
     seconds = time.perf_counter() - started
-    for line in summary(evaluation, seconds, count=count, quiet=quiet, lateness=lateness, late_out=late_out):
+    lines = summary(evaluation, seconds, count=count, quiet=quiet, lateness=lateness, late_out=late_out)
+    for line in (*lines, *tables.summary(quiet=quiet)):
         say(line)
     if not complete:
         raise KeyboardInterrupt

@@ -26,7 +26,7 @@ from headwater.protocol.errors import RuleError
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.functions import Functions
 from headwater.protocol.pattern import Chain, Rule, types_of
-from headwater.protocol.remote import RemoteTable
+from headwater.protocol.remote import LookupTable
 
 BRANCHES_MAX: Final = 16  # combinations of OR branches that are walked
 
@@ -71,7 +71,7 @@ def explain(
     types: Iterable[EventType] = (),
     *,
     functions: Functions | None = None,
-    remote: Mapping[str, RemoteTable] | None = None,
+    remote: Mapping[str, LookupTable] | None = None,
     near: int = 3,
     looks: int = LOOKS_MAX,
 ) -> Explanation:

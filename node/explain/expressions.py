@@ -27,7 +27,7 @@ from headwater.protocol.expressions import (
     walk,
 )
 from headwater.protocol.functions import Functions
-from headwater.protocol.remote import RemoteTable
+from headwater.protocol.remote import LookupTable
 
 Row = tuple[Any, ...]
 
@@ -44,7 +44,7 @@ class Scope:
     """For repeated roles, all elements."""
     parameters: Mapping[str, Value] = field(default_factory=dict)
     functions: Functions = field(default_factory=Functions)
-    remote: Mapping[str, RemoteTable] = field(default_factory=dict)
+    remote: Mapping[str, LookupTable] = field(default_factory=dict)
 
     def row(self, role: str, index: str) -> Row | None:
         if index == "i-1":

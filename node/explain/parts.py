@@ -17,7 +17,7 @@ from headwater.protocol.events import Key
 from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, walk
 from headwater.protocol.functions import Functions
 from headwater.protocol.pattern import Leaf
-from headwater.protocol.remote import RemoteTable
+from headwater.protocol.remote import LookupTable
 from headwater.protocol.text import show_ts
 
 OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are counted, but not followed
@@ -135,7 +135,7 @@ class RowsOfType:
 
 class World:
     def __init__(
-        self, rows: list[Row], functions: Functions, remote: Mapping[str, RemoteTable], budget: Budget | None = None
+        self, rows: list[Row], functions: Functions, remote: Mapping[str, LookupTable], budget: Budget | None = None
     ) -> None:
         self.budget = budget or Budget(LOOKS_MAX, 1)
         by_type: dict[str, list[Row]] = {}

@@ -15,11 +15,11 @@ import pyarrow.parquet
 import pytest
 
 from headwater.deploy.cli.command import main
-from headwater.deploy.descriptions.remote_files import load_remote_table
 from headwater.deploy.network.file import NetworkFileError, read_network
 from headwater.deploy.simulation.births import births
 from headwater.node.edge.adapters import make_source
 from headwater.node.edge.interfaces import Arrival
+from headwater.node.remote.tables_in_files import load_remote_table
 from headwater.node.traces.reader import TraceReader, TraceSource
 from headwater.node.traces.times import BadTime, in_another_unit, likely_unit, time_reader, wrong_for_the_clock
 from headwater.protocol.edge import Layout, TraceFeed

@@ -8,7 +8,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from headwater.deploy.descriptions.remote_files import load_remote_table, load_remote_tables
+from headwater.deploy.descriptions.remote import remote_tables
+from headwater.node.remote.tables_in_files import load_remote_table
 from headwater.protocol.errors import ConfigError, EventError
 from headwater.protocol.remote import RemoteEntry, RemoteTable
 
@@ -80,6 +81,6 @@ def test_bad_rows_are_named_by_their_line(tmp_path: Path, text: str, sentence: s
 def test_a_table_is_named_once(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"key": "a", "value": 1}')
     option = f"t={tmp_path / 't.jsonl'}"
-    assert list(load_remote_tables([option])) == ["t"]
+    assert list(remote_tables([option])) == ["t"]
     with pytest.raises(ConfigError, match="twice"):
-        load_remote_tables([option, option])
+        remote_tables([option, option])

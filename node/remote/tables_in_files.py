@@ -3,55 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource
 from headwater.node.traces.times import in_another_unit, likely_unit, parse_ts, saying_the_unit, time_reader, wrong_unit
 from headwater.node.traces.types import BOOLEANS, kind_of_texts
 from headwater.protocol.edge import TimeUnit
-from headwater.protocol.errors import ConfigError, EventError
+from headwater.protocol.errors import EventError
 from headwater.protocol.events import Value
-from headwater.protocol.expressions import Remote, walk
-from headwater.protocol.pattern import Rule
 from headwater.protocol.remote import RemoteEntry, RemoteTable, RemoteValue
-from headwater.protocol.text import plural
 
 _KEY: Final = re.compile(r"key([1-9][0-9]*)?")
-_NAME: Final = re.compile(r"[^\W\d]\w*")
 _TEXT_VALUES: Final[dict[str, Callable[[str], Value]]] = {
     "int": int,
     "float": float,
     "bool": BOOLEANS.__getitem__,
     "string": str,
 }
-
-
-def load_remote_tables(options: Iterable[str], unit: TimeUnit | None = None) -> dict[str, RemoteTable]:
-    """Tables by name from ``NAME=FILE`` options; ``unit``: what numbers that are times are written in."""
-    tables: dict[str, RemoteTable] = {}
-    for option in options:
-        name, sign, file = option.partition("=")
-        if not sign or not _NAME.fullmatch(name) or not file:
-            raise ConfigError(f"--remote {option!r} should be NAME=FILE")
-        if name in tables:
-            raise ConfigError(f"--remote names the table {name!r} twice")
-        tables[name] = load_remote_table(file, unit)
-    return tables
-
-
-def check_lookups(rules: Iterable[Rule], tables: Mapping[str, RemoteTable]) -> None:
-    """A lookup with more or fewer arguments than a table has key columns would find nothing, and not say why."""
-    for rule in rules:
-        for expression in (*rule.pattern.where, *(attribute.value for attribute in rule.attributes)):
-            for inner in walk(expression):
-                if isinstance(inner, Remote) and inner.table in tables:
-                    lengths, arguments = tables[inner.table].key_lengths(), len(inner.arguments)
-                    if lengths and arguments not in lengths:
-                        raise ConfigError(
-                            f"rule {rule.name!r} looks up {plural(arguments, 'value')} in the table "
-                            f"{inner.table!r}, which has {plural(max(lengths), 'key column')}"
-                        )
 
 
 def load_remote_table(file: str, unit: TimeUnit | None = None) -> RemoteTable:

@@ -1,0 +1,81 @@
+"""The options of commands that look things up in remote tables."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.descriptions.remote import remote_tables
+from headwater.node.remote.tables import AT_HAND, DEFAULT, STRATEGIES, Tables
+from headwater.protocol.edge import TimeUnit
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.text import listed, plural, seconds
+
+UNITS: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+RemoteOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A table for REMOTE.NAME[..]: NAME=FILE (columns key or key1, key2.., value, optionally ts), "
+        "NAME={sqlite: .., query: .., keys: [..]} and so on for postgres, redis, http and python, or a YAML file that "
+        "describes several.",
+        metavar="NAME=TABLE",
+    ),
+]
+RemoteStrategyOption = Annotated[
+    str,
+    typer.Option(
+        help="How lookups come by what is not at hand: "
+        + "; ".join(f"{name}: {each.about}" for name, each in STRATEGIES.items())
+        + ".",
+        metavar="|".join(STRATEGIES),
+    ),
+]
+RemoteCacheOption = Annotated[
+    str,
+    typer.Option(help="How much of remote tables is kept, as in 64MB; the least recently used goes.", metavar="SIZE"),
+]
+
+
+def tables_of(
+    options: Sequence[str] | None, unit: TimeUnit | None, strategy: str = DEFAULT, cache: str = "64MB"
+) -> Tables:
+    return Tables(remote_tables(options or (), unit), strategy, bytes_of(cache))
+
+
+def bytes_of(text: str) -> int:
+    """``64MB``, ``500 kB`` as bytes."""
+    found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
+    if found is None or found[2].lower() not in UNITS:
+        raise ConfigError(f"{text!r} is no size; write a number and a unit: kB, MB or GB (as in 64MB)")
+    return round(float(found[1]) * UNITS[found[2].lower()])
+
+
+def checked_tables(options: Sequence[str] | None, unit: TimeUnit | None, *, only_networks: bool, tried: bool) -> Tables:
+    """The tables of ``headwater check``."""
+    if tried and not options:
+        raise ConfigError("--remote-check tries the tables that --remote names; name some")
+    if options and only_networks:
+        raise ConfigError("--remote is for rule files; networks do not serve remote tables yet")
+    return tables_of(options, unit)
+
+
+def report_on(tables: Tables, *, tried: bool) -> None:
+    """Print a line for each table, and fail if one cannot be used; only if they are to be tried."""
+    with tables:
+        wrong = [name for name in tables.by_name if not _line_of(tables, name)] if tried else []
+    if wrong:
+        raise RunFailed(f"{plural(len(wrong), 'remote table')} cannot be used: {listed(wrong)}")
+
+
+def _line_of(tables: Tables, name: str) -> bool:
+    started_s = time.monotonic()
+    shown, error = tables.tried(name)
+    took = f", {seconds(time.monotonic() - started_s)}" if shown != AT_HAND else ""
+    print(f"remote {name}: {error}" if error else f"remote {name}: fine, {shown}{took}")
+    return error is None
