@@ -278,6 +278,12 @@ class Cluster:
         """Until the files of all sinks together have so many lines: the load is under way."""
         until(lambda: self.count() >= least, f"{least} deliveries have arrived", self, self.waiting)
 
+    def wait_for_more(self, number: int) -> None:
+        """Until so many more deliveries have arrived: it goes on. Where a busy machine has taken longer than the load
+        lasts, there may not be so many any more."""
+        least = self.count() + number
+        until(lambda: self.count() >= least or not self.waiting(), "it detects on", self, self.waiting)
+
     def count(self) -> int:
         return sum(file.read_bytes().count(b"\n") for file in self._files())
 
