@@ -52,7 +52,7 @@ def bytes_of(text: str) -> int:
     """``64MB``, ``500 kB`` as bytes."""
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]*)\s*", text)
     if found is None or found[2].lower() not in UNITS:
-        raise ConfigError(f"{text!r} is no size; write a number and a unit: kB, MB or GB (as in 64MB)")
+        raise ConfigError(f"{text!r} is not a size; write a number and a unit: kB, MB or GB (as in 64MB)")
     return round(float(found[1]) * UNITS[found[2].lower()])
 
 

@@ -206,7 +206,7 @@ class RedisPart(AskedPart):
 
 def _address(text: Scalar) -> Scalar:
     if not text.startswith(("http://", "https://")):
-        raise wrong("this is no address of a web server", "write http: http://host/users/{user}")
+        raise wrong("this is not an address of a web server", "write http: http://host/users/{user}")
     return text
 
 
@@ -441,7 +441,7 @@ def table_from_python(name: str, given: Any) -> LookupTable | Behind:
         try:
             text = yaml.safe_dump(dict(given), default_flow_style=True, width=10**6, allow_unicode=True)
         except yaml.YAMLError:
-            raise ConfigError(f"remote[{name!r}] is no description; {PARTS[words[0]].EXAMPLE}") from None
+            raise ConfigError(f"remote[{name!r}] is not a description; {PARTS[words[0]].EXAMPLE}") from None
         return described(name, text, shown=f"remote[{name!r}]")
     if callable(given):
         return Behind(CallProvider(given))

@@ -124,7 +124,7 @@ class HttpProvider(Provider):
                 self._judge(answer.status, answer.headers.get("Retry-After"))
                 return await self._body(answer)
         except (aiohttp.InvalidURL, ValueError):
-            raise Refused(f"{self.shown} is no address; write http://host/path with the key in braces") from None
+            raise Refused(f"{self.shown} is not an address; write http://host/path with the key in braces") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(f"{self.shown} does not answer: {without(_reason(error), token)}") from None
 

@@ -118,7 +118,7 @@ class RedisProvider(Provider):
             return await question(self._connected(password))
         except ValueError:  # the address; its text might hold a secret
             raise Refused(
-                f"{self.shown} is no address of a Redis server; write host:port or redis://host:port/0"
+                f"{self.shown} is not an address of a Redis server; write host:port or redis://host:port/0"
             ) from None
         except (wrong.RedisError, OSError) as error:
             raise self._in_words(error, password) from None

@@ -36,7 +36,7 @@ class Template:
         for place in places:
             if place not in self.keys:
                 near = suggestion(place, self.keys, "the keys are")
-                raise ConfigError(f"{what} has a place for {place!r}, which is no key; {near}")
+                raise ConfigError(f"{what} has a place for {place!r}, which is not a key; {near}")
         for key in self.keys:
             if key not in places:
                 raise ConfigError(f"{what} has no place for the key {key!r}; write {{{key}}} into it, or leave it out")

@@ -180,7 +180,7 @@ def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, kind: s
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, so it is not overwritten; name another folder")
     if folder.exists() and not (folder / mark).is_file() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} is no {kind}, so it is not overwritten; name another folder")
+        raise ConfigError(f"{folder} is not a {kind}, so it is not overwritten; name another folder")
     above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir():
         raise ConfigError(f"cannot write {folder}: {above} is a file; name another folder")

@@ -506,7 +506,7 @@ def test_damaged_state_is_refused() -> None:
     data = ANode(PAIR, sources="AB").core.save()
     with pytest.raises(StateError, match="damaged"):
         NodeCore.restored(data[:-9])
-    with pytest.raises(StateError, match="no saved node"):
+    with pytest.raises(StateError, match="not a saved node"):
         NodeCore.restored(save({"node": "n"}))
     assert restore(save([1, 2])) == [1, 2]
 

@@ -88,7 +88,7 @@ def test_records_hold_matches_and_what_was_counted_in_between(
     assert metrics_record["counters"] == [{"name": "headwater_events_born_total", "labels": {"type": "A"}, "value": 3}]
     gauges = {(each["name"], *each["labels"].values()): each["value"] for each in metrics_record["gauges"]}
     assert gauges["headwater_link_up", "n9"] == 0
-    section = DOC.read_text().split("## MetricRecords")[1]
+    section = DOC.read_text().split("## Records")[1]
     in_doc = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", section, re.MULTILINE))))
     (births,) = lines_of(sorted(tmp_path.glob("births-*")))
     assert births == {

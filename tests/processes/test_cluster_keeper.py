@@ -91,7 +91,9 @@ def test_a_process_that_keeps_dying_is_tried_again_less_and_less_often(run: Run)
     for restarts in range(1, 4):
         os.kill(told(run, "p1")["pid"], signal.SIGKILL)
         until(partial(restarted, run, restarts), "p1 is back")
-    waits = [line.rpartition(" in ")[2] for line in run.keeper_log.read_text().splitlines() if "again in" in line]
+    waits = [
+        line.rpartition(" in ")[2] for line in run.keeper_log.read_text().splitlines() if "restarting it in" in line
+    ]
     assert waits == ["0.2 s", "0.4 s", "0.8 s"]
 
 

@@ -228,7 +228,7 @@ def test_redis_gives_strings_fields_sets_and_json(redis: RedisServer, secret: st
         ("garbage", {"password_file": "/dev/null"}, Refused, "should hold a secret"),
         ("garbage", {"password_file": "{other}"}, Refused, "does not accept these credentials"),
         ("garbage", {"redis": "127.0.0.1:1"}, Unreachable, "Redis 127.0.0.1:1 does not answer"),
-        ("garbage", {"redis": "ftp://127.0.0.1:1"}, Refused, "is no address of a Redis server"),
+        ("garbage", {"redis": "ftp://127.0.0.1:1"}, Refused, "is not an address of a Redis server"),
     ],
 )
 def test_what_is_wrong_with_redis_is_said_in_a_sentence(
