@@ -9,9 +9,9 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.edge.backoff import Backoff
+from headwater.node.edge.delivery_topics import filled
 from headwater.node.edge.interfaces import Deliveries, Edge
 from headwater.node.edge.mqtt_client import connection, failures
-from headwater.node.edge.topics import filled
 from headwater.protocol.edge import MqttTo
 
 if TYPE_CHECKING:

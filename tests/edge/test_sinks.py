@@ -17,8 +17,8 @@ from aiohttp import web
 from headwater.node.edge.adapters import make_sink
 from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.dead_letters import DeadLetters
+from headwater.node.edge.delivery_topics import filled
 from headwater.node.edge.interfaces import Arrival, Edge, identity
-from headwater.node.edge.topics import filled
 from headwater.node.edge.webhook import WebhookSinkAdapter
 from headwater.protocol.edge import ClientTo, FileTo, StdoutTo, WebhookTo
 from tests.kit.edge import Outgoing, an_edge, fire, run, running, until
