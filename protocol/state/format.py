@@ -9,7 +9,8 @@ checksum. Behind it are tables of plain values in msgpack (``protocol.state.grap
 **Changing what is saved.** A change of the fields or the meaning of a class in a vocabulary is a new format: raise
 ``number`` and add to ``upgrades`` a function from the tables of the number before to those of the new one. Tests keep
 folders of earlier formats and the fields of every class, so that this cannot be forgotten. The numbers are in
-``node/snapshot.py`` and ``coordinator/daemon/saving.py``; the engine's own snapshots have one in ``node/engine/snapshot.py``.
+``node/snapshot.py`` and ``coordinator/daemon/saving.py``; the engine's own snapshots have theirs in
+``node/engine/snapshot.py``.
 """
 
 from __future__ import annotations
