@@ -10,7 +10,6 @@ from typing import Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import RunFailed
-from headwater.deploy.descriptions.remote import remote_tables
 from headwater.node.remote.tables import AT_HAND, DEFAULT, STRATEGIES, Tables
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import ConfigError
@@ -31,7 +30,7 @@ RemoteStrategyOption = Annotated[
     str,
     typer.Option(
         help="How lookups come by what is not at hand: "
-        + "; ".join(f"{name}: {each.about}" for name, each in STRATEGIES.items())
+        + "; ".join(f"{name}: {row.about}" for name, row in STRATEGIES.items())
         + ".",
         metavar="|".join(STRATEGIES),
     ),
@@ -45,7 +44,20 @@ RemoteCacheOption = Annotated[
 def tables_of(
     options: Sequence[str] | None, unit: TimeUnit | None, strategy: str = DEFAULT, cache: str = "64MB"
 ) -> Tables:
-    return Tables(remote_tables(options or (), unit), strategy, bytes_of(cache))
+    if not options:
+        return Tables({}, strategy, bytes_of(cache))
+    from headwater.deploy.descriptions.remote import remote_tables  # it needs pydantic, which takes long to import
+
+    return Tables(remote_tables(options, unit), strategy, bytes_of(cache))
+
+
+def files_of(options: Sequence[str] | None) -> list[str]:
+    """The files that the tables are read from."""
+    if not options:
+        return []
+    from headwater.deploy.descriptions.remote import files_in
+
+    return files_in(options)
 
 
 def bytes_of(text: str) -> int:

@@ -17,7 +17,7 @@ from headwater.deploy.cli.evaluation import Evaluation
 from headwater.deploy.cli.function_files import load_functions
 from headwater.deploy.cli.output import any_number_of_digits, show_count
 from headwater.deploy.cli.progress import ProgressLine
-from headwater.deploy.cli.remote import RemoteCacheOption, RemoteOption, RemoteStrategyOption, tables_of
+from headwater.deploy.cli.remote import RemoteCacheOption, RemoteOption, RemoteStrategyOption, files_of, tables_of
 from headwater.deploy.cli.rule_warnings import warn_of_slips
 from headwater.deploy.cli.tables import print_table
 from headwater.deploy.cli.trace_options import (
@@ -29,7 +29,6 @@ from headwater.deploy.cli.trace_options import (
     the_trace,
 )
 from headwater.deploy.cli.trace_work import prepare
-from headwater.deploy.descriptions.remote import files_in
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine
 from headwater.node.remote.tables import DEFAULT, check_lookups
@@ -111,7 +110,7 @@ def run(
     registered = load_functions(functions)
     tables = tables_of(remote, layout.time_unit, remote_strategy, remote_cache)
     sources = read_sources(rules)
-    _refuse_to_overwrite([trace, *rules, *files_in(remote or ()), *([functions] if functions else [])], out, late_out)
+    _refuse_to_overwrite([trace, *rules, *files_of(remote), *([functions] if functions else [])], out, late_out)
     streaming = source.is_stream or lateness_us is not None
     started = time.perf_counter()
     with ProgressLine("looking at the types") as progress:
