@@ -52,7 +52,7 @@ class Measured:
     quarters_us: list[float]
     """CPU microseconds per message in each quarter of the run."""
     held: list[int]
-    """Rows, open matches and remembered identities in all nodes at the end of each quarter."""
+    """Rows, partial matches and remembered identities in all nodes at the end of each quarter."""
     peak_mb: float
     profile: list[str]
 

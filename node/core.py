@@ -119,30 +119,30 @@ class NodeCore:
         return work.effects
 
     def _take(self, received: Input, work: Work) -> None:
-        # By type, what comes often first: this runs for every message.
-        if isinstance(received, MessageReceived):
-            self._received(received.neighbour, received.message, work)
-        elif isinstance(received, Born):
-            self._born(received, work)
-        elif isinstance(received, BornTogether):
-            for born in received.births:
-                self._born(born, work)
-        elif isinstance(received, TimerFired):
-            self._fired(received.name, work)
-        elif isinstance(received, SourcesEnded):
-            self._sources_ended(received.sources, work)
-        elif isinstance(received, OrderReceived):
-            self.forest.ordered(received.order, work)
-            work.timer("tick", work.now_us + self._tick_us(), idle=True)
-        elif isinstance(received, SourcesUnheard):
-            for number in received.sources:
-                self.forest.unheard.setdefault(number, max(received.since_us, self._handled_us))
-        elif isinstance(received, SourcesHeard):
-            self.forest.heard(received.sources, work)
-        elif isinstance(received, LinkReset):
-            self._link_reset(received.neighbour, work)
-        else:
-            assert_never(received)
+        match received:  # what comes often first: this runs for every message
+            case MessageReceived():
+                self._received(received.neighbour, received.message, work)
+            case Born():
+                self._born(received, work)
+            case BornTogether():
+                for born in received.births:
+                    self._born(born, work)
+            case TimerFired():
+                self._fired(received.name, work)
+            case SourcesEnded():
+                self._sources_ended(received.sources, work)
+            case OrderReceived():
+                self.forest.ordered(received.order, work)
+                work.timer("tick", work.now_us + self._tick_us(), idle=True)
+            case SourcesUnheard():
+                for number in received.sources:
+                    self.forest.unheard.setdefault(number, max(received.since_us, self._handled_us))
+            case SourcesHeard():
+                self.forest.heard(received.sources, work)
+            case LinkReset():
+                self._link_reset(received.neighbour, work)
+            case _:
+                assert_never(received)
 
     def _born(self, born: Born, work: Work) -> None:
         self._woken(work)
@@ -390,7 +390,7 @@ class NodeCore:
         return list(validation.unfinished(self))
 
     def held(self) -> int:
-        """How many rows, open matches and remembered identities are kept in all."""
+        """How many rows, partial matches and remembered identities are kept in all."""
         kept = sum(tasks.held() for tasks in self.works.values()) + self.forest.delivered.held()
         kept += sum(len(feed.history) for feed in self.local.values())
         kept += sum(len(outbox.history) for outbox in self._outboxes.values())

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, assert_never
 
 from headwater.node import effects
 from headwater.node import snapshot as saving
@@ -380,30 +380,33 @@ class NodeMachine:
             out.counters["unconfigured_inputs"] += 1
             return
         for effect in self.core.handle(received, self.now_us):
-            if isinstance(effect, effects.Send):
-                wire = self.links[effect.neighbour].wire
-                assert wire is not None
-                payload = wire.encode(effect.message)
-                if self.watcher is not None:
-                    self.watcher.sent(effect.neighbour, effect.message, len(payload))
-                self._send(effect.neighbour, payload, out)
-            elif isinstance(effect, effects.Deliver):
-                sink = self.sinks.get(effect.sink)
-                if sink is None:
-                    sink = self.sinks[effect.sink] = SinkState()
-                if self.watcher is not None:
-                    self.watcher.delivered(effect.sink, sink.count, effect.rows, self.now_us)
-                sink.deliver(effect.rows)
-                out.delivered.add(effect.sink)
-            elif isinstance(effect, effects.SetTimer):
-                out.timers = True
-            elif isinstance(effect, effects.Report):
-                if effect.rule:
-                    out.failures.append(effect)
-                else:
-                    out.counters[effect.counter] += effect.count
-            else:
-                self._send(COORDINATOR, control.encode(control.Reported(effect.report)), out)
+            match effect:  # what comes often first
+                case effects.Send():
+                    wire = self.links[effect.neighbour].wire
+                    assert wire is not None
+                    payload = wire.encode(effect.message)
+                    if self.watcher is not None:
+                        self.watcher.sent(effect.neighbour, effect.message, len(payload))
+                    self._send(effect.neighbour, payload, out)
+                case effects.Deliver():
+                    sink = self.sinks.get(effect.sink)
+                    if sink is None:
+                        sink = self.sinks[effect.sink] = SinkState()
+                    if self.watcher is not None:
+                        self.watcher.delivered(effect.sink, sink.count, effect.rows, self.now_us)
+                    sink.deliver(effect.rows)
+                    out.delivered.add(effect.sink)
+                case effects.SetTimer():
+                    out.timers = True
+                case effects.Report():
+                    if effect.rule:
+                        out.failures.append(effect)
+                    else:
+                        out.counters[effect.counter] += effect.count
+                case effects.Tell():
+                    self._send(COORDINATOR, control.encode(control.Reported(effect.report)), out)
+                case _:
+                    assert_never(effect)
 
 
 def as_json(row: Row) -> dict[str, Any]:

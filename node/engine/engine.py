@@ -435,7 +435,7 @@ class Engine:
         return [row for store in self._stores for row in store.overstayed(old_us)]
 
     def stored(self) -> int:
-        """How many events and open matches are held."""
+        """How many events and partial matches are held."""
         return sum(store.stored() for store in self._stores)
 
     def sources(self) -> dict[str, str]:

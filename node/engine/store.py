@@ -337,7 +337,7 @@ class Store:
         return sentences
 
     def stored(self) -> int:
-        """How many rows and open matches are held."""
+        """How many rows and partial matches are held."""
         held = len(self.state.pending) + len(self.state.waiting) + len(self.state.waiting_numbered)
         for rows in self.state.rows:
             held += sum(map(len, rows.values())) if isinstance(rows, dict) else len(rows)

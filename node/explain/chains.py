@@ -36,7 +36,7 @@ from headwater.protocol.text import show_us
 
 @dataclass(slots=True)
 class _Open:
-    """An open match of a chain."""
+    """A partial match of a chain."""
 
     rows: dict[str, Row]
     parameters: dict[str, Any] = field(default_factory=dict)
@@ -181,7 +181,7 @@ class ChainWalk:
         return go_through(report, opens, self.world.budget, choose)
 
     def _against(self, step: Selection, match: _Open, row: Row) -> Objection | None:
-        """What speaks against an event as the next part of an open match."""
+        """What speaks against an event as the next part of a partial match."""
         self.world.budget.spend()
         against = Objection((row,))
         within, origin = step.within, match.rows[step.within.origin]

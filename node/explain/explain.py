@@ -1,7 +1,7 @@
 """Why did my pattern not fire? A slow walk through a pattern, step by step, that counts what was turned away and why.
 
 The walk binds the roles of a pattern in the order of the text. It looks at so many events for each rule and keeps so
-many open matches after each step; what it could not look at it says, and numbers are then marked as what there is at
+many partial matches after each step; what it could not look at it says, and numbers are then marked as what there is at
 least. It shares no code with the engine; how many matches there really are, the engine says.
 
 A repeated role is walked as the set of its possible elements, not as every subset of them: what the walk calls one open
@@ -75,7 +75,7 @@ def explain(
     near: int = 3,
     looks: int = LOOKS_MAX,
 ) -> Explanation:
-    """Explain one of the rules over a whole trace. ``looks``: how often an event may be compared with an open match."""
+    """Explain one of the rules over a whole trace. ``looks``: how often events may be compared with partial matches."""
     trace = list({event[1:3]: event for event in events}.values())
     named = types_of(rule.pattern)
     read = _read_by(rule, rules)

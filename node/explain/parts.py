@@ -20,8 +20,8 @@ from headwater.protocol.pattern import Leaf
 from headwater.protocol.remote import LookupTable
 from headwater.protocol.text import show_ts
 
-OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are counted, but not followed
-LOOKS_MAX: Final = 150_000  # events compared with open matches for one rule: two or three seconds
+PARTIAL_MATCHES_MAX: Final = 20_000  # kept after one step; more are counted, but not followed
+LOOKS_MAX: Final = 150_000  # events compared with partial matches for one rule: two or three seconds
 
 OUTSIDE_MAX: Final = 20  # events before and after a window that are looked at for a near miss
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Miss:
-    """An open match that found no continuation: its events, how many steps it survived and what ended it."""
+    """A partial match that found no continuation: its events, how many steps it survived and what ended it."""
 
     steps: int
     events: tuple[str, ...]
@@ -44,7 +44,7 @@ class Miss:
 class StepReport:
     """One step of the pattern.
 
-    The first step goes through events, the others through the open matches that the step before has left. Where
+    The first step goes through events, the others through the partial matches that the step before has left. Where
     ``partial``, they did not go through all of them, and every number is what there is at least.
     """
 
@@ -59,7 +59,7 @@ class StepReport:
     turned_away: Counter[str] = field(default_factory=Counter)
     kept: int = 0
     undecided: int = 0
-    """Open matches with too many choices of elements to try."""
+    """Partial matches with too many choices of elements to try."""
     cut: bool = False
     """Not everything was looked at."""
 
@@ -212,7 +212,7 @@ class Misses:
 
 
 class Objection:
-    """Why an event does not continue an open match. ``counted`` is the first reason, ``story`` tells them all.
+    """Why an event does not continue a partial match. ``counted`` is the first reason, ``story`` tells them all.
 
     ``cost`` says how far it is from fitting: another key (an equality that fails) weighs more than a value, a window or
     an order that is missed. Nearly all objections are only counted, so the story is told on request.
@@ -243,7 +243,7 @@ class Objection:
 
     @classmethod
     def about_all(cls, counted: str, reason: str, cost: int, excess: float) -> Objection:
-        """An objection to an open match as a whole."""
+        """An objection to a partial match as a whole."""
         objection = cls(())
         objection._add(counted, reason, cost, excess)
         return objection
@@ -270,7 +270,7 @@ def quoted(conjunct: Expression) -> str:
 
 @dataclass(slots=True)
 class Nearest:
-    """The objection to the event that came nearest to continuing an open match."""
+    """The objection to the event that came nearest to continuing a partial match."""
 
     objection: Objection | None = None
 
@@ -291,7 +291,7 @@ def named(leaf: Leaf) -> str:
 
 @dataclass(slots=True)
 class Opens(Generic[T]):
-    """The open matches that a step leaves: all are counted, the first of them are followed."""
+    """The partial matches that a step leaves: all are counted, the first of them are followed."""
 
     followed: list[T] = field(default_factory=list)
     number: int = 0
@@ -299,11 +299,11 @@ class Opens(Generic[T]):
 
     def add(self, matches: Sequence[T]) -> None:
         self.number += len(matches)
-        self.followed.extend(matches[: OPEN_MATCHES_MAX - len(self.followed)])
+        self.followed.extend(matches[: PARTIAL_MATCHES_MAX - len(self.followed)])
 
 
 def go_through(report: StepReport, opens: Opens[T], budget: Budget, look: Callable[[T], Sequence[T]]) -> Opens[T]:
-    """One step: what becomes of each open match, as far as the step's share of looks goes."""
+    """One step: what becomes of each partial match, as far as the step's share of looks goes."""
     report.before, report.before_partial = opens.number, opens.partial
     budget.next_step()
     kept: Opens[T] = Opens()

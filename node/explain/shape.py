@@ -145,7 +145,7 @@ class PatternShape:
 
 @dataclass(slots=True)
 class Open:
-    """An open match: one element for each single unit bound, the possible elements of each repetition."""
+    """A partial match: one element for each single unit bound, the possible elements of each repetition."""
 
     single: dict[int, Element] = field(default_factory=dict)
     many: dict[int, list[Element]] = field(default_factory=dict)

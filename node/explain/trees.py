@@ -126,7 +126,7 @@ class TreeWalk:
         return go_through(report, opens, self.world.budget, grow)
 
     def _begin(self, unit: Unit, typed: RowsOfType, report: StepReport) -> Opens[Open]:
-        """The first unit: each event that fits begins an open match; those of a repetition are one open match."""
+        """The first unit: each event that fits begins a partial match; those of a repetition are one partial match."""
         self.world.budget.next_step()
         kept: Opens[Open] = Opens()
         elements: list[Element] = []
@@ -176,7 +176,7 @@ class TreeWalk:
         return matches
 
     def _repeat(self, number: int, unit: Unit, match: Open, report: StepReport, rejected: Nearest) -> Open | None:
-        """The open match with all possible elements of a repetition."""
+        """The partial match with all possible elements of a repetition."""
         typed = self.world.of(unit.leaves[0].type)
         low, high = self._bounds(number, match, typed, report)
         elements: list[Element] = []
@@ -242,7 +242,7 @@ class TreeWalk:
         return latest
 
     def _fit(self, number: int, match: Open, element: Element) -> Open | Objection:
-        """The open match with one more element, or what speaks against it."""
+        """The partial match with one more element, or what speaks against it."""
         self.world.budget.spend()
         against = Objection(element)
         ids = {identity(row) for row in element}

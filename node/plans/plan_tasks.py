@@ -223,4 +223,4 @@ class PlanTasks(ABC):
 
     @abstractmethod
     def held(self) -> int:
-        """How many rows, open matches and identities are kept in all."""
+        """How many rows, partial matches and identities are kept in all."""

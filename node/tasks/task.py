@@ -293,7 +293,7 @@ class JoinTask(Feed):
                     feed.want(ts, work)
 
     def held(self) -> int:
-        """How many rows, open matches and remembered identities are kept."""
+        """How many rows, partial matches and remembered identities are kept."""
         kept = sum(candidates.held() for of_type in self._candidates.values() for candidates in of_type)
         if self.push_pull is not None:
             kept += sum(slot.held() for slot in self.push_pull.slots)

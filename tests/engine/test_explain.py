@@ -148,7 +148,7 @@ def test_composites_of_other_rules_are_events_like_others() -> None:
     assert reasons(found) == ["Y from ts=1000000 to ts=2000000: C n#3 ts=3000000 fails `y.k = c.k` (y.k = 7, c.k = 8)"]
 
 
-def test_the_longest_open_matches_come_first_and_near_limits_them() -> None:
+def test_the_longest_partial_matches_come_first_and_near_limits_them() -> None:
     text = "X: SEQ(A a, B b, C c) WITHIN 10 s"
     trace = a_trace(("A", 1, 0, 0), ("B", 2, 0, 0), ("A", 50, 0, 0))
     assert [miss.steps for miss in explained(text, trace, "sase").misses] == [2, 1]
@@ -257,8 +257,8 @@ def test_a_walk_never_looks_at_more_events_than_it_may(text: str, looks: int, mo
     assert sum(step.tried for branch in found.branches for step in branch.steps) <= looks
 
 
-def test_open_matches_beyond_those_that_are_followed_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain_parts, "OPEN_MATCHES_MAX", 10)
+def test_partial_matches_beyond_those_that_are_followed_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain_parts, "PARTIAL_MATCHES_MAX", 10)
     found = explained("X: SEQ(A a, B b) WITHIN 300 s", a_long_trace(1), "sase")
     first, second = found.branches[0].steps
     assert not first.partial

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from headwater.coordinator.inev.model.costs import CaseCosts
-from headwater.coordinator.inev.model.latency import hops_within, latencies, latency, open_matches
+from headwater.coordinator.inev.model.latency import hops_within, latencies, latency, partial_matches
 from headwater.coordinator.inev.model.patterns import leaves, parse, project
 from headwater.coordinator.inev.model.problem import EventNetwork, Problem, Query, event_network, primitive
 from headwater.coordinator.inev.plan.plans import Plan, Vertex, plan_from, transmission_cost
@@ -224,13 +224,13 @@ def test_latency_adds_work_and_hops_along_the_slowest_way() -> None:
         (vertex.projection.text, vertex.node + 1): value for vertex, value in zip(plan.vertices, values, strict=True)
     }
     pair = plan.problem.queries[0].projection(frozenset("AC"))
-    assert open_matches(pair, plan.problem) == RATES["A"]
+    assert partial_matches(pair, plan.problem) == RATES["A"]
     assert found["C", 2] == 0
     assert found["SEQ(A, C)", 2] == pytest.approx(0.5 * RATES["A"] / 3 + 1)
     assert found["SEQ(A, C)", 12] == pytest.approx(0.5 * RATES["A"] / 3 + 5)
     query = plan.problem.queries[0].projection(frozenset("ACD"))
     work = RATES["A"] + plan.problem.costs.rate(pair)
-    assert open_matches(query, plan.problem) == pytest.approx(work)
+    assert partial_matches(query, plan.problem) == pytest.approx(work)
     assert found["SEQ(A, C, D)", 6] == pytest.approx(0.5 * work / 2 + 4 + found["SEQ(A, C)", 12])
     assert latency(plan, 0.5) == max(value for (text, _), value in found.items() if text == "SEQ(A, C, D)")
 

@@ -1,8 +1,8 @@
 """How long matches take (section 5.4): work at the nodes, weighted by a factor, and hops between them.
 
-The work of a vertex is the number of open matches it creates per unit of time, taken as the summed rates of the proper
-prefixes of its projection in the order of its pattern, divided among the nodes of its placement. What is asked for
-takes the way to its furthest source and back, once all else is there.
+The work of a vertex is the number of partial matches it creates per unit of time, taken as the summed rates of the
+proper prefixes of its projection in the order of its pattern, divided among the nodes of its placement. What is asked
+for takes the way to its furthest source and back, once all else is there.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from headwater.coordinator.inev.model.topology import bit_positions
 from headwater.coordinator.inev.plan.plans import Plan, Vertex
 
 
-def open_matches(projection: Projection, problem: Problem) -> float:
-    """The rate at which open matches of a projection come into being, over all its nodes."""
+def partial_matches(projection: Projection, problem: Problem) -> float:
+    """The rate at which partial matches of a projection come into being, over all its nodes."""
     query = next(
         query
         for query in problem.queries
@@ -64,7 +64,7 @@ def latencies(vertices: Sequence[Vertex], problem: Problem, factor: float) -> li
             continue
         key = vertex.projection.key
         if key not in work:
-            work[key] = open_matches(vertex.projection, problem)
+            work[key] = partial_matches(vertex.projection, problem)
         hops = max((far[part][vertex.node] for part in vertex.parts if part not in vertex.asked), default=0)
         hops += 2 * max((far[part][vertex.node] for part in vertex.asked), default=0)
         by_vertex.append(factor * work[key] / vertex.of + hops + max(by_vertex[part] for part in vertex.parts))

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from headwater.coordinator.inev.model.latency import latency, open_matches
+from headwater.coordinator.inev.model.latency import latency, partial_matches
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.model.topology import LARGE_NODES
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
@@ -160,7 +160,7 @@ class Search:
         if bound is not None:
             for query in self.workload.queries:
                 query.work = {
-                    mask: bound.factor * open_matches(self.space.projections[query.projection[mask]], problem)
+                    mask: bound.factor * partial_matches(self.space.projections[query.projection[mask]], problem)
                     for mask in query.sets
                 }
 

@@ -25,7 +25,7 @@ delivered: what sinks must not be given again; accounts: what was said of events
 
 
 def held_by(core: NodeCore) -> dict[str, int]:
-    """How many rows, open matches and remembered identities are kept, by purpose (``HELD``)."""
+    """How many rows, partial matches and remembered identities are kept, by purpose (``HELD``)."""
     kept = dict.fromkeys(HELD, 0)
     for tasks in core.works.values():
         stored = sum(task.engine.stored() for task in tasks.tasks)
