@@ -217,6 +217,7 @@ def _lookup(expression: Remote, scope: Scope) -> Any:
 
 _STRENGTH: Final = {"or": 1, "and": 2, "not": 3, "+": 5, "-": 5, "*": 6, "/": 6, "%": 6}
 _COMPARISON_STRENGTH: Final = 4
+ITEMS_SHOWN_MAX: Final = 10  # a remote table may give thousands for one key
 
 
 def show(expression: Expression) -> str:
@@ -233,7 +234,8 @@ def show_value(value: Value | tuple[Value, ...]) -> str:
         case str():
             return f"'{value}'"
         case tuple():
-            return "(" + ", ".join(show_value(item) for item in value) + ")"
+            more = [f".. {len(value) - ITEMS_SHOWN_MAX:,} more"] if len(value) > ITEMS_SHOWN_MAX else []
+            return "(" + ", ".join([*map(show_value, value[:ITEMS_SHOWN_MAX]), *more]) + ")"
         case _:
             return repr(value)
 

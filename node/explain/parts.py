@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from headwater.node.explain.expressions import Row, Scope, evaluate, show, show_value
 from headwater.protocol.composites import Composite, own_key, start_of
 from headwater.protocol.events import Key
-from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, walk
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Remote, Same, walk
 from headwater.protocol.functions import Functions
 from headwater.protocol.pattern import Leaf
 from headwater.protocol.remote import LookupTable
@@ -174,7 +174,7 @@ def show_event(row: Row) -> str:
 
 def facts(expression: Expression, scope: Scope) -> str:
     """The values that an expression compares: `` (Temp.value = 44.2)``."""
-    seen = dict.fromkeys(part for part in walk(expression) if isinstance(part, Attribute | Fold | Parameter))
+    seen = dict.fromkeys(part for part in walk(expression) if isinstance(part, Attribute | Fold | Parameter | Remote))
     if isinstance(expression, Same):
         return ""
     shown = ", ".join(f"{show(part)} = {show_value(evaluate(part, scope))}" for part in seen)

@@ -58,6 +58,17 @@ def test_a_predicate_that_fails_is_named_with_the_value() -> None:
     assert found.branches[0].steps[1].turned_away == {"`B.v > 45`": 1}
 
 
+def test_a_lookup_that_fails_is_named_with_what_the_table_gave() -> None:
+    rule = "X: SEQ(A a) WHERE a.v > REMOTE.limits[a.k] AND a.k NOT IN REMOTE.banned[a.k] WITHIN 1 s RETURN X()"
+    tables = {"limits": RemoteTable([((7,), 50)]), "banned": RemoteTable([((7,), tuple(range(7, 2_007)))])}
+    explanation = explained(rule, a_trace(("A", 1, 7, 44.0)), "sase", remote=tables)
+    assert reasons(explanation) == [
+        "A n#1 ts=1000000 fails `a.v > REMOTE.limits[a.k]` (a.v = 44.0, REMOTE.limits[a.k] = 50, a.k = 7) and "
+        "fails `a.k not in REMOTE.banned[a.k]` (a.k = 7, REMOTE.banned[a.k] = "
+        "(7, 8, 9, 10, 11, 12, 13, 14, 15, 16, .. 1,990 more))"
+    ]
+
+
 def test_a_missed_window_says_by_how_much() -> None:
     found = explained(LAST, a_trace(("B", 1, 7, 50), ("A", 14, 7, 0)))
     assert reasons(found) == ["A n#2 ts=14000000: B n#1 ts=1000000 is outside the window by 3 s"]
