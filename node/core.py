@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias, assert_never
 
 from headwater.node import invariants as validation
-from headwater.node import snapshot as saving
+from headwater.node import snapshot
 from headwater.node.effects import (
     Born,
     BornTogether,
@@ -371,14 +371,14 @@ class NodeCore:
 
     def save(self) -> bytes:
         """The whole state of the node."""
-        return saving.save(self)
+        return snapshot.save(self)
 
     @staticmethod
     def restored(data: bytes) -> NodeCore:
         """The node as it was saved."""
-        core = saving.restore(data)
+        core = snapshot.restore(data)
         if not isinstance(core, NodeCore):
-            raise saving.StateError("this is not a saved node")
+            raise snapshot.StateError("this is not a saved node")
         return core
 
     def validate(self, now_us: int) -> list[str]:

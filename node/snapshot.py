@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from functools import cache
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 from headwater.node.engine import Engine
 from headwater.protocol.analysis.partial import Contest, PartialRule
 from headwater.protocol.events import EventType
+from headwater.protocol.formats import NODE_STATE
 from headwater.protocol.links.numbering import Outgoing
 from headwater.protocol.links.parts import Joined
 from headwater.protocol.messages.tallies import Question, Tally
@@ -23,9 +24,6 @@ from headwater.protocol.state.values import CLASSES, MADE, by_name
 from headwater.protocol.tallies import Extreme, Total
 from headwater.protocol.wire import codec
 from headwater.protocol.wire.messages import LinkWire
-
-FORMAT_NUMBER: Final = 1
-"""Of what cores and machines are made of; ``protocol.state`` says what a change of it takes."""
 
 
 @cache
@@ -43,7 +41,7 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    return Format(kind="node", number=FORMAT_NUMBER, vocabulary=vocabulary)
+    return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary)
 
 
 def _classes() -> dict[str, type]:
@@ -52,7 +50,7 @@ def _classes() -> dict[str, type]:
     The classes are imported here and not above: those of cores and machines import this module.
     """
     from headwater.node import core
-    from headwater.node.daemon import durable, identities, machine, records
+    from headwater.node.daemon import duplicates, journal_records, link_state, machine, replays, sink_state
     from headwater.node.delivery import matches, subscriptions
     from headwater.node.observe import selectivity
     from headwater.node.plans import (
@@ -77,13 +75,13 @@ def _classes() -> dict[str, type]:
         **CLASSES,
         **by_name(Contest, PartialRule, Tally, Question, Total, Extreme),
         **by_name(core.NodeCore, core.NodeSettings, Numbers),
-        **by_name(machine.NodeMachine, durable.SinkState, durable.ReplayState, records.Publication),
-        "LinkState": durable.LinkState,
+        **by_name(machine.NodeMachine, sink_state.SinkState, replays.ReplayState, journal_records.Publication),
+        "LinkState": link_state.LinkState,
         "Outgoing": Outgoing,
         "JoinedParts": Joined,
         "LinkWire": LinkWire,
-        **by_name(identities._Device),
-        "Seen": identities.SeenCounters,
+        **by_name(duplicates._Device),
+        "Seen": duplicates.SeenCounters,
         "Found": matches.MatchBatch,
         **by_name(subscriptions.Delivered, subscriptions.Subscribers, subscriptions.Dispatcher),
         **by_name(selectivity.Predicate, selectivity.Selected),

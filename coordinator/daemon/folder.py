@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.coordinator.daemon.inputs import Setup
-from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateError, setup_format
+from headwater.coordinator.daemon.snapshot import HOW_TO_GO_ON, OldState, StateError, setup_format
 from headwater.protocol.files import write_file
 
 

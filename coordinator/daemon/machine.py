@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from headwater.coordinator.core import Coordinator, Orders
-from headwater.coordinator.daemon.decisions import Decisions
 from headwater.coordinator.daemon.inputs import (
     Answered,
     Asked,
@@ -30,13 +29,14 @@ from headwater.coordinator.daemon.inputs import (
     Tell,
     Tick,
 )
-from headwater.coordinator.daemon.memory import Memory, found_sentence, noted_network, why_not_ours
 from headwater.coordinator.daemon.operations import Operation, RequestPlanner, RequestRefused, Waiter, event_time
+from headwater.coordinator.daemon.operator_decisions import Decisions
+from headwater.coordinator.daemon.recovery import Memory, found_sentence, noted_network, why_not_ours
 from headwater.coordinator.daemon.registry import Registry
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.losses import LostLink, LostNode
-from headwater.coordinator.memory import noted, recalled
 from headwater.coordinator.planners import planner_of, statistics_of
+from headwater.coordinator.recovery import noted, recalled
 from headwater.coordinator.requests import (
     AddClientSubscription,
     AddSource,

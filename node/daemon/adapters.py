@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.daemon.clients import Clients
-from headwater.node.daemon.outflow import SinkDeliveries
+from headwater.node.daemon.deliveries import SinkDeliveries
 from headwater.node.edge.adapters import make_sink, make_source
 from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.dead_letters import DeadLetters

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
-from headwater.node.daemon.outflow import SinkDeliveries
-from headwater.node.daemon.records import Publication, Requested
+from headwater.node.daemon.deliveries import SinkDeliveries
+from headwater.node.daemon.journal_records import Publication, Requested
 from headwater.node.daemon.replays import WORDS, Replays
 from headwater.node.edge.interfaces import Arrival
 from headwater.node.edge.payloads import PayloadReader

@@ -18,15 +18,15 @@ from typing import Final
 
 import msgpack
 
-from headwater.node.daemon import records
+from headwater.node.daemon import journal_records as records
 from headwater.node.daemon.adapters import Adapters
-from headwater.node.daemon.collector import Collector
-from headwater.node.daemon.durable import Outputs
-from headwater.node.daemon.hearing import Hearing
+from headwater.node.daemon.back_pressure import REPEAT_S, Pressure
+from headwater.node.daemon.garbage_collection import Collector
 from headwater.node.daemon.intake import Intake
 from headwater.node.daemon.machine import WAITING_MAX, NodeMachine
-from headwater.node.daemon.pressure import REPEAT_S, Pressure
-from headwater.node.daemon.watching import Watching
+from headwater.node.daemon.observation import Watching
+from headwater.node.daemon.outputs import Outputs
+from headwater.node.daemon.source_gaps import Hearing
 from headwater.node.edge.interfaces import Arrival
 from headwater.protocol.files import write_file
 from headwater.protocol.journal import Journal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.node.daemon.records import Births, Ended, Publication
+from headwater.node.daemon.journal_records import Births, Ended, Publication
 from headwater.node.edge.interfaces import Arrival
 from headwater.node.traces.times import wrong_for_the_clock
 

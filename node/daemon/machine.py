@@ -15,13 +15,15 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final, Protocol, assert_never
 
-from headwater.node import effects
-from headwater.node import snapshot as saving
+from headwater.node import effects, snapshot
 from headwater.node.core import NodeCore, NodeSettings
-from headwater.node.daemon import records
-from headwater.node.daemon.durable import LinkState, Outputs, ReplayState, Row, SinkState
-from headwater.node.daemon.identities import SeenCounters
-from headwater.node.daemon.records import Publication, Record
+from headwater.node.daemon import journal_records as records
+from headwater.node.daemon.duplicates import SeenCounters
+from headwater.node.daemon.journal_records import Publication, Record
+from headwater.node.daemon.link_state import LinkState
+from headwater.node.daemon.outputs import Outputs
+from headwater.node.daemon.replays import ReplayState
+from headwater.node.daemon.sink_state import Row, SinkState
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
@@ -95,15 +97,15 @@ class NodeMachine:
     def save(self) -> bytes:
         watcher, self.watcher = self.watcher, None
         try:
-            return saving.save(self)
+            return snapshot.save(self)
         finally:
             self.watcher = watcher
 
     @staticmethod
     def restored(data: bytes) -> NodeMachine:
-        machine = saving.restore(data)
+        machine = snapshot.restore(data)
         if not isinstance(machine, NodeMachine):
-            raise saving.StateError("the snapshot is not that of a node")
+            raise snapshot.StateError("the snapshot is not that of a node")
         return machine
 
     def reborn(self, life: str) -> NodeMachine:

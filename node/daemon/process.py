@@ -12,9 +12,9 @@ import time
 from typing import Final
 
 from headwater.node.core import NodeSettings
-from headwater.node.daemon import records
-from headwater.node.daemon.collector import Collector
+from headwater.node.daemon import journal_records as records
 from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
+from headwater.node.daemon.garbage_collection import Collector
 from headwater.node.daemon.machine import NodeMachine
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.files import write_file

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headwater.node.daemon.records import Ended, Replayed
+from headwater.node.daemon.journal_records import Ended, Replayed
 from headwater.node.edge.interfaces import Arrival
 from headwater.node.edge.values import TEXT_BYTES_MAX
 from headwater.protocol.edge import ReplayFeed
@@ -33,6 +33,15 @@ WORDS: Final = ("replay-from", "replay", "replay-end")
 log = logging.getLogger("headwater.replay")
 
 Answer = Callable[[list[Any]], None]
+
+
+class ReplayState(NamedTuple):
+    """How far the replay of a prepared trace has come at this node."""
+
+    trace: str
+    """The checksum of the trace."""
+    last_seq: int
+    """The greatest number that has come: an event with a number that is not greater is a repetition."""
 
 
 class _Events(NamedTuple):

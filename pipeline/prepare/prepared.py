@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from headwater.pipeline.spark.paths import to_read
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.files import NewFolder
+from headwater.protocol.formats import PREPARED_TRACE
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 MANIFEST: Final = "manifest.json"
 EVENTS: Final = "events"
 BAD_ROWS: Final = "bad-rows"
-FORMAT: Final = 2  # 1 had another checksum
 HEADER: Final = ("node", "type", "ts", "seq")
 
 
@@ -62,7 +62,7 @@ class Manifest:
     bad_rows: Mapping[str, int] = field(default_factory=dict)
     """Rows that became no event, by reason; each of them is in the folder ``bad-rows``."""
     warnings: tuple[str, ...] = ()
-    format: int = FORMAT
+    format: int = PREPARED_TRACE
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -132,7 +132,7 @@ def open_prepared(folder: Path) -> Prepared:
         raise ConfigError(f"{folder} has no {MANIFEST}, so it is not a prepared trace; make one with headwater traces")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        if content.get("format") != FORMAT:
+        if content.get("format") != PREPARED_TRACE:
             raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it again")
         prepared = Prepared(folder, Manifest.from_json(content))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

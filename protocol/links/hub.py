@@ -17,10 +17,10 @@ from typing import Final
 import zmq
 
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.formats import LINK_FRAMES
 from headwater.protocol.links.addresses import check_dialed, check_listening
 from headwater.protocol.links.frames import (
     OFFER,
-    VERSION,
     Frame,
     FrameError,
     Kind,
@@ -397,7 +397,7 @@ class Hub:
         frame = self._decoded(data, "a stranger" if link is None else link.name)
         if frame is None:
             if link is None and speaks_another_version(data):
-                self._send_refusal(route, 0, "version", f"this is version {VERSION} of the links")
+                self._send_refusal(route, 0, "version", f"this is version {LINK_FRAMES} of the links")
             return
         if frame.kind is Kind.HELLO and frame.step == OFFER:
             link = self._greeted(route, raw, frame)

@@ -6,11 +6,9 @@
 The bytes begin with a header, which is read before anything else: that this is state, what of, in which format, and a
 checksum. Behind it are tables of plain values in msgpack (``protocol.state.graph``).
 
-**Changing what is saved.** A change of the fields or the meaning of a class in a vocabulary is a new format: raise
-``number`` and add to ``upgrades`` a function from the tables of the number before to those of the new one. Tests keep
-folders of earlier formats and the fields of every class, so that this cannot be forgotten. The numbers are in
-``node/snapshot.py`` and ``coordinator/daemon/saving.py``; the engine's own snapshots have theirs in
-``node/engine/snapshot.py``.
+**Changing what is saved.** A change of the fields or the meaning of a class in a vocabulary is a new format: raise its
+number in ``protocol.formats`` and add to ``upgrades`` a function from the tables of the number before to those of the
+new one. Tests keep folders of earlier formats and the fields of every class, so that this cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -47,6 +45,7 @@ class Format:
     kind: str
     """What it is the state of, in at most 16 letters: stands in the header."""
     number: int
+    """From ``protocol.formats``."""
     vocabulary: Vocabulary
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
     """By the number of an earlier format, what makes tables of the next number of its tables."""

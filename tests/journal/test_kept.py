@@ -21,7 +21,7 @@ from zlib import crc32
 import pytest
 
 from headwater.coordinator.daemon.folder import DataFolder, read_setup
-from headwater.coordinator.daemon.saving import StateError, machine_format
+from headwater.coordinator.daemon.snapshot import StateError, machine_format
 from headwater.node.daemon.daemon import DaemonSettings
 from headwater.node.daemon.process import recovered
 from headwater.node.snapshot import state_format

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from headwater.coordinator.core import Coordinator
-from headwater.coordinator.daemon.saving import vocabulary
+from headwater.coordinator.daemon.snapshot import vocabulary
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.layout.fallback import home_of, name_of

@@ -58,7 +58,7 @@ def node(daemon: CoordinatorDaemon, name: str) -> Json:
         "last_heard_us": daemon.last_heard_us.get(name),
         "watermark_lag_s": daemon.statistics.watermark_lag_s(name),
         "configuration": config.version if config else None,
-        "unacknowledged": len(daemon.durable.links[name].unacknowledged),
+        "unacknowledged": len(daemon.journaled.links[name].unacknowledged),
         "neighbours": list(machine.setup.network.neighbours()[name]),
         "statistics": reported,
     }

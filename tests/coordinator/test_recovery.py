@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headwater.coordinator.daemon.durable import Durable
 from headwater.coordinator.daemon.inputs import Asked, PeerReset, Reborn
+from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.requests import (
     AddSource,
@@ -35,7 +35,7 @@ class ForgetfulRoom(Room):
         """A coordinator with an empty folder takes the place of the one that was there."""
         if network is not None:
             self.setup = replace(self.setup, network=network)
-        self.durable = Durable(Machine(self.setup, Settings(10_000_000)))
+        self.journaled = JournaledMachine(Machine(self.setup, Settings(10_000_000)))
         self.journal.clear()
         self._lose_links()
 
@@ -296,9 +296,9 @@ def test_what_is_left_of_a_cut_journal_counts_if_no_node_remembers_more() -> Non
 
 def test_an_old_copy_is_found_out_before_anything_is_ordered() -> None:
     room = a_room()
-    copy = room.durable.save()
+    copy = room.journaled.save()
     deployed(room)
-    room.durable = Durable.restored(copy)
+    room.journaled = JournaledMachine.restored(copy)
     room._lose_links()
     for name, node in room.nodes.items():
         room.take(PeerReset(name, node.life))
@@ -318,12 +318,12 @@ def test_a_new_life_is_the_same_when_the_journal_is_read_again() -> None:
     room.begin_new_life()
     room.meet()
     room.ask(UndeployRule("Heat"), "undeploy")
-    again = Durable(Machine(room.setup, Settings(10_000_000)))
+    again = JournaledMachine(Machine(room.setup, Settings(10_000_000)))
     for record in room.journal:
         again.replay(record)
     assert again.machine.coordinator.rules == room.machine.coordinator.rules
     assert {name: link.out_seq for name, link in again.links.items()} == {
-        name: link.out_seq for name, link in room.durable.links.items()
+        name: link.out_seq for name, link in room.journaled.links.items()
     }
 
 

@@ -6,26 +6,18 @@ from functools import cache
 from typing import Any, Final, get_args
 
 from headwater.coordinator import contents, core, losses, requests, trees
-from headwater.coordinator.daemon import inputs, machine, memory, operations, registry
+from headwater.coordinator.daemon import inputs, machine, operations, recovery, registry
 from headwater.coordinator.daemon.machine import Machine
 from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
 from headwater.coordinator.inev.model.rules import Measured, Statistics
 from headwater.coordinator.layout import cost_watch, fallback, history, stages
 from headwater.coordinator.layout.ground import at_the_middle
 from headwater.coordinator.planners import PLANNERS
+from headwater.protocol.formats import COORDINATOR_INPUTS, COORDINATOR_SETUP, COORDINATOR_STATE
 from headwater.protocol.state import Format, Vocabulary
 from headwater.protocol.state import OldState as OldState
 from headwater.protocol.state import StateError as StateError
 from headwater.protocol.state.values import CLASSES, MADE, by_name
-
-MACHINE_NUMBER: Final = 1
-"""Of the format of machines; ``protocol.state`` says what a change of it takes."""
-
-INPUT_NUMBER: Final = 1
-"""The same of inputs in the journal."""
-
-SETUP_NUMBER: Final = 1
-"""The same of what a coordinator was told of its network."""
 
 HOW_TO_GO_ON: Final = (
     "To go on, move 'network' and 'journal' out of the data folder and start the coordinator again: it begins a new "
@@ -37,14 +29,14 @@ HOW_TO_GO_ON: Final = (
 @cache
 def vocabulary() -> Vocabulary:
     """What coordinators may save. A class that one comes to hold is listed here, or in ``protocol.state.values``."""
-    from headwater.coordinator.daemon.durable import LinkState
+    from headwater.coordinator.daemon.journaled_machine import LinkState
 
     classes = {
         **CLASSES,
         **by_name(inputs.Setup, *get_args(inputs.Input), inputs.Answered),
         **by_name(*get_args(requests.Request), requests.ChangeOutcome, *get_args(losses.Fact), losses.Question),
         **by_name(machine.Machine, machine.Settings, machine.Past, LinkState),
-        **by_name(memory.Memory, memory._Recalled),
+        **by_name(recovery.Memory, recovery._Recalled),
         **by_name(operations.Operation, operations.Waiter, operations.RequestPlanner),
         **by_name(registry.Registry, registry.Registration, registry.KeptSource, registry.KeptSink),
         **by_name(core.Coordinator, contents.Contents, contents._Retired, trees.TreeKeeper),
@@ -60,17 +52,17 @@ def _format(kind: str, number: int) -> Format:
 
 @cache
 def machine_format() -> Format:
-    return _format("coordinator", MACHINE_NUMBER)
+    return _format("coordinator", COORDINATOR_STATE)
 
 
 @cache
 def input_format() -> Format:
-    return _format("input", INPUT_NUMBER)
+    return _format("input", COORDINATOR_INPUTS)
 
 
 @cache
 def setup_format() -> Format:
-    return _format("network", SETUP_NUMBER)
+    return _format("network", COORDINATOR_SETUP)
 
 
 def save(state: Any) -> bytes:

@@ -26,7 +26,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.node.daemon.records import Heard, Unheard
+from headwater.node.daemon.journal_records import Heard, Unheard
 from headwater.protocol.edge import ClientFeed, MqttFeed
 from headwater.protocol.messages.control import NodeConfig, SourceConfig
 

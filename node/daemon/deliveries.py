@@ -6,8 +6,8 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from headwater.node.daemon.journal_records import Confirmed
 from headwater.node.daemon.machine import as_json
-from headwater.node.daemon.records import Confirmed
 
 if TYPE_CHECKING:
     from headwater.node.daemon.daemon import NodeDaemon

@@ -1,4 +1,4 @@
-"""The machine and the state of its links: what is journaled, what is saved, and what comes back after a crash."""
+"""The machine of the coordinator with the state of its links: takes journaled inputs, saves and restores both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
-from headwater.coordinator.daemon import saving
+from headwater.coordinator.daemon import snapshot
 from headwater.coordinator.daemon.inputs import (
     Answered,
     Asked,
@@ -24,7 +24,7 @@ from headwater.coordinator.daemon.inputs import (
     Tick,
 )
 from headwater.coordinator.daemon.machine import Machine
-from headwater.coordinator.daemon.saving import StateError
+from headwater.coordinator.daemon.snapshot import StateError
 from headwater.protocol.links import PeerState
 from headwater.protocol.links.numbering import digest_with
 from headwater.protocol.messages import control
@@ -86,14 +86,14 @@ class Outputs:
     """Whether nodes remember more than the machine does."""
 
 
-class Durable:
+class JournaledMachine:
     """``apply`` every input in the order of the journal: the same inputs give the same state and the same outputs."""
 
     def __init__(self, machine: Machine, links: dict[str, LinkState] | None = None) -> None:
         self.machine = machine
         self.links = links if links is not None else {node: LinkState() for node in machine.setup.network.nodes}
         self.counts: Counter[str] = Counter()
-        self._base = saving.save(machine)
+        self._base = snapshot.save(machine)
         self._since: list[tuple[int, Input]] = []
         """What the machine has handled since ``_base``; a snapshot empties it, so the journal's bound is its bound."""
 
@@ -102,11 +102,11 @@ class Durable:
     @staticmethod
     def record(received: Input, now_us: int) -> bytes:
         """An input as the journal keeps it."""
-        return saving.input_format().packed((now_us, received))
+        return snapshot.input_format().packed((now_us, received))
 
     def replay(self, record: bytes) -> None:
         """An input of an earlier run: its outputs have left or will leave over the links again."""
-        match saving.input_format().read(record):
+        match snapshot.input_format().read(record):
             case (int(now_us), received) if isinstance(received, Input):
                 self.apply(received, now_us)
             case _:
@@ -164,7 +164,7 @@ class Durable:
                 assert_never(effect)
 
     def _step_back(self) -> None:
-        self.machine = saving.restored_machine(self._base)
+        self.machine = snapshot.restored_machine(self._base)
         for now_us, received in self._since:
             self.machine.handle(received, now_us)
 
@@ -172,23 +172,23 @@ class Durable:
         """Another life: no node was met yet, and what holds must be learnt from them."""
         self.machine = self.machine.reborn()
         self.links = {node: LinkState() for node in self.machine.setup.network.nodes}
-        self._base = saving.save(self.machine)
+        self._base = snapshot.save(self.machine)
         self._since.clear()
 
     # --------------------------------------------------------------------------------------------------------- saving
 
     def save(self) -> bytes:
-        self._base = saving.save(self.machine)
+        self._base = snapshot.save(self.machine)
         self._since.clear()
-        return saving.save((self._base, self.links, self.counts))
+        return snapshot.save((self._base, self.links, self.counts))
 
     @staticmethod
-    def restored(data: bytes) -> Durable:
-        match saving.restored(data):
+    def restored(data: bytes) -> JournaledMachine:
+        match snapshot.restored(data):
             case (bytes(base), dict(links), Counter() as counts):
-                durable = Durable(saving.restored_machine(base), links)
-                durable.counts = counts
-                return durable
+                journaled = JournaledMachine(snapshot.restored_machine(base), links)
+                journaled.counts = counts
+                return journaled
         raise StateError("the snapshot is not that of a coordinator")
 
     def figures(self) -> dict[str, Any]:
