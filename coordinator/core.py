@@ -14,10 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
-from headwater.coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
-from headwater.coordinator.contents import Contents
-from headwater.coordinator.layout.ground import Ground, Planner, at_the_middle
-from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.layout.current_layout import Layings
+from headwater.coordinator.layout.planner_interface import Ground, Planner, at_the_middle
 from headwater.coordinator.losses import (
     BrokenTree,
     Fact,
@@ -31,6 +29,8 @@ from headwater.coordinator.losses import (
     renews_all,
 )
 from headwater.coordinator.node_plans import Shares
+from headwater.coordinator.plan_contents import UNBOUNDED_US as UNBOUNDED_US
+from headwater.coordinator.plan_contents import Contents
 from headwater.coordinator.requests import (
     Change,
     ChangeOutcome,

@@ -1,4 +1,4 @@
-"""What was lost or came back, and the question to all nodes how far trees have delivered, on which the answer depends.
+"""Losses and returns of nodes and links, and the query to all nodes how far trees have delivered.
 
 One question is asked at a time; what is lost while it is open is dealt with by the same answers, since what they say
 stays true: nodes keep what is later from their answer on.

@@ -1,4 +1,4 @@
-"""What a coordinator has decided, as pieces that nodes keep for it, and a coordinator made of such pieces."""
+"""Recovers a coordinator from its nodes: its decisions as pieces that nodes store, and how it is rebuilt from them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from headwater.coordinator.core import Coordinator
-from headwater.coordinator.layout.ground import Planner
+from headwater.coordinator.layout.planner_interface import Planner
 from headwater.coordinator.requests import AddSource, AddSubscription
 from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
 from headwater.protocol.network import Network, Sink, Source

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, assert_never
 
 from headwater.coordinator.layout.fallback import StageName
-from headwater.coordinator.layout.ground import Planner
+from headwater.coordinator.layout.planner_interface import Planner
 from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import EventType
 from headwater.protocol.network import Sink, Source

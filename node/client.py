@@ -1,4 +1,4 @@
-"""Publish events to a running network and hear of what it finds, from any Python program.
+"""The client for Python programs: publishes events to a running network and receives what it finds.
 
     async with Client("p7", "tcp://127.0.0.1:7007", name="smoke-detector") as client:
         await client.publish("Smoke", {"area": "A1"})
@@ -26,7 +26,7 @@ import msgpack
 from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import Value, plain, whole
 from headwater.protocol.links import Hub, Keys, LinkSettings
-from headwater.protocol.links.parts import Joined
+from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.messages.control import CLIENT
 
 PUBLICATIONS_MAX: Final = 32  # that may wait for their answers; ``publish`` waits for room

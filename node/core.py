@@ -31,8 +31,8 @@ from headwater.node.effects import (
 from headwater.node.plans.forest import Forest
 from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.step import Work
-from headwater.node.streams.admission import Testimony, are_exact
 from headwater.node.streams.feeds import Inlet
+from headwater.node.streams.neighbour_checks import Testimony, are_exact
 from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.node.streams.outlets import Outlet
 from headwater.node.tasks.rule_failures import NOTED

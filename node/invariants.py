@@ -1,4 +1,4 @@
-"""What must hold inside one node at any time, and what must be over when nothing will come any more.
+"""Invariants of a node: what must hold at any time, and what must be empty once no more input will come.
 
 Every sentence names what is wrong and where. The simulator asks after housekeeping; tests may ask at any time between
 two calls into the core.

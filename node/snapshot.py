@@ -1,4 +1,4 @@
-"""A node's state as bytes, and back.
+"""Saves a node's state as bytes, and restores it.
 
 Everything in a core is plain data but for three things, which are saved as what they are made from: engines (their
 rules and a snapshot), compiled conditions (their expressions), and composites (their bindings and values).
@@ -11,11 +11,11 @@ from operator import itemgetter
 from typing import Any
 
 from headwater.node.engine import Engine
-from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.events import EventType
 from headwater.protocol.formats import NODE_STATE
+from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.links.numbering import Outgoing
-from headwater.protocol.links.parts import Joined
 from headwater.protocol.messages.tallies import Question, Tally
 from headwater.protocol.pattern import Rule
 from headwater.protocol.state import Format, Made, Vocabulary
@@ -50,7 +50,8 @@ def _classes() -> dict[str, type]:
     The classes are imported here and not above: those of cores and machines import this module.
     """
     from headwater.node import core
-    from headwater.node.daemon import duplicates, journal_records, link_state, machine, replays, sink_state
+    from headwater.node.daemon import duplicates as repeats
+    from headwater.node.daemon import journal_records, link_state, machine, replays, sink_state
     from headwater.node.delivery import matches, subscriptions
     from headwater.node.observe import selectivity
     from headwater.node.plans import (
@@ -67,7 +68,16 @@ def _classes() -> dict[str, type]:
     )
     from headwater.node.pull import masters, reach
     from headwater.node.step import Numbers
-    from headwater.node.streams import admission, blockers, dedup, feeds, identity_map, outbox, outlets, sources
+    from headwater.node.streams import (
+        blockers,
+        duplicates,
+        feeds,
+        identity_map,
+        neighbour_checks,
+        outbox,
+        outlets,
+        sources,
+    )
     from headwater.node.tasks import task
     from headwater.node.tasks.aggregates import completion, planning, tallies
 
@@ -80,8 +90,8 @@ def _classes() -> dict[str, type]:
         "Outgoing": Outgoing,
         "JoinedParts": Joined,
         "LinkWire": LinkWire,
-        **by_name(duplicates._Device),
-        "Seen": duplicates.SeenCounters,
+        **by_name(repeats._Device),
+        "Seen": repeats.SeenCounters,
         "Found": matches.MatchBatch,
         **by_name(subscriptions.Delivered, subscriptions.Subscribers, subscriptions.Dispatcher),
         **by_name(selectivity.Predicate, selectivity.Selected),
@@ -97,8 +107,8 @@ def _classes() -> dict[str, type]:
         "Trees": tree_protocol.Trees,
         **by_name(masters.Slot, masters.PushPull),
         "Reach": reach.PullReach,
-        **by_name(admission.Shapes, admission.Testimony, blockers.Candidates),
-        **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, dedup.Once, sources.LocalFeed, sources.EpochFeed),
+        **by_name(neighbour_checks.Shapes, neighbour_checks.Testimony, blockers.Candidates),
+        **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, duplicates.Once, sources.LocalFeed, sources.EpochFeed),
         "Known": identity_map.IdentityMap,
         **by_name(identity_map._Stretch, outbox.Outbox, outbox.Inbox),
         **by_name(outlets.Outlet, outlets._Tap),

@@ -1,4 +1,4 @@
-"""Where the events of a source come from and where the deliveries of a sink go: plain values that travel to nodes."""
+"""Feeds and destinations: where the events of a source come from and where the deliveries of a sink go."""
 
 from __future__ import annotations
 

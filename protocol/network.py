@@ -1,4 +1,4 @@
-"""A network as everyone speaks of it: nodes, links, sources, sinks, rules and the strategy. Plain, frozen data.
+"""A network: nodes, links, sources, sinks, rules and the strategy. Plain, frozen data.
 
 How the events of a source come about (a trace, a device, a generator) is not told here: that is deployment.
 """

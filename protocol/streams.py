@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headwater.protocol.analysis.bounds import horizon_us
-from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.horizons import horizon_us
+from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.expressions import Attribute, Expression, rewritten
 from headwater.protocol.pattern import Rule, leaves, may_wait, types_of
 from headwater.protocol.subscriptions import SUBJECT

@@ -1,4 +1,4 @@
-"""The data folder of a coordinator: what it is told once and what it makes once."""
+"""The data folder of a coordinator: what is written there once, when it first starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the coordinator's machine and what comes out: plain values, journaled and performed by the process."""
+"""The inputs and effects of the coordinator's machine: plain values, which the process journals and performs."""
 
 from __future__ import annotations
 

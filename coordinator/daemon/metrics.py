@@ -1,4 +1,4 @@
-"""The coordinator's metrics for Prometheus, read from what is there when they are asked for."""
+"""The coordinator's metrics for Prometheus, read from its state when they are requested."""
 
 from __future__ import annotations
 

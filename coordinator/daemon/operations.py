@@ -1,4 +1,4 @@
-"""A request on its way through the coordinator: its steps, one change each, and who waits for it."""
+"""Requests in progress: the steps of each, one change at a time, and the clients that wait for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator decides about nodes and links: that the network goes on without one, or with it again."""
+"""Decisions of the operator about nodes and links: the network goes on without one, or takes it back."""
 
 from __future__ import annotations
 

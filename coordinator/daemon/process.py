@@ -33,7 +33,7 @@ from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.daemon.replanning import as_measured, moved
 from headwater.coordinator.daemon.snapshot import HOW_TO_GO_ON, OldState, StateError
 from headwater.coordinator.daemon.statistics import NodeStatistics
-from headwater.coordinator.inev.model.measuring import unmeasured
+from headwater.coordinator.inev.model.measured_selectivities import unmeasured
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.planners import planner_of
 from headwater.coordinator.requests import GiveUpNode, PlanAnew, Request

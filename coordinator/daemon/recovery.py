@@ -1,4 +1,4 @@
-"""What nodes keep for the coordinator: what each of them was told of it, and what they tell of it to a new one."""
+"""What nodes store for the coordinator: what each was last told, and what each tells a coordinator that recovers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes have registered, and what each of them must be configured with."""
+"""The registry of nodes, with the configuration that each of them must have."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""The machine's state as bytes, and back, with what else a coordinator saves."""
+"""Saves the coordinator's state as bytes, and restores it."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any, Final, get_args
 
-from headwater.coordinator import contents, core, losses, requests, trees
+from headwater.coordinator import core, losses, plan_contents, requests, trees
 from headwater.coordinator.daemon import inputs, machine, operations, recovery, registry
 from headwater.coordinator.daemon.machine import Machine
 from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
 from headwater.coordinator.inev.model.rules import Measured, Statistics
-from headwater.coordinator.layout import cost_watch, fallback, history, stages
-from headwater.coordinator.layout.ground import at_the_middle
+from headwater.coordinator.layout import cost_watch, current_layout, fallback, stages
+from headwater.coordinator.layout.planner_interface import at_the_middle
 from headwater.coordinator.planners import PLANNERS
 from headwater.protocol.formats import COORDINATOR_INPUTS, COORDINATOR_SETUP, COORDINATOR_STATE
 from headwater.protocol.state import Format, Vocabulary
@@ -39,8 +39,8 @@ def vocabulary() -> Vocabulary:
         **by_name(recovery.Memory, recovery._Recalled),
         **by_name(operations.Operation, operations.Waiter, operations.RequestPlanner),
         **by_name(registry.Registry, registry.Registration, registry.KeptSource, registry.KeptSink),
-        **by_name(core.Coordinator, contents.Contents, contents._Retired, trees.TreeKeeper),
-        **by_name(history.Layings, stages.Home, stages.Stage, fallback.StageName, cost_watch.Watched),
+        **by_name(core.Coordinator, plan_contents.Contents, plan_contents._Retired, trees.TreeKeeper),
+        **by_name(current_layout.Layings, stages.Home, stages.Stage, fallback.StageName, cost_watch.Watched),
         **by_name(*PLANNERS.values(), Statistics, Measured, LatencyTerms),
     }
     return Vocabulary(classes, made=MADE, named={"at_the_middle": at_the_middle})

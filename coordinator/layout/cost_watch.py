@@ -1,4 +1,4 @@
-"""What nodes watch: whether a stage costs more than its fall-back would.
+"""Which stages nodes watch, to see whether one costs more than its fallback would.
 
 The cost of a stage is what crosses links for it: its inputs on their way to it and what it sends on. With the fall-back
 the same inputs, and perhaps what is made of them, cross other links. A node that evaluates the stage sees all of these
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 from headwater.coordinator.layout.fallback import StageName, all_fallen_back, home_of, name_of
 from headwater.coordinator.layout.graphs import Draft, FlowName, drafted
-from headwater.coordinator.layout.ground import Routes
+from headwater.coordinator.layout.planner_interface import Routes
 from headwater.coordinator.layout.stages import Stage
 from headwater.protocol.graphs import Weight
 from headwater.protocol.messages.plans import CostsMore

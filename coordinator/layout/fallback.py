@@ -1,4 +1,4 @@
-"""What takes the place of a stage that costs more than it saves.
+"""Fallbacks: what replaces a stage that costs more than it saves.
 
 A stage that is split over several nodes falls back to one node, which the planner has chosen beforehand. Any other
 stage that is not the last of its rule is left out: its readers read its inputs. Nothing is searched for and

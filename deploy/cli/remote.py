@@ -1,4 +1,4 @@
-"""The options of commands that look things up in remote tables."""
+"""Options of the commands that use remote tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays into a running network: who takes which events, whether the trace fits, and when everything is done."""
+"""Targets of a replay: which node takes which events, whether the trace fits the network, and when all is done."""
 
 from __future__ import annotations
 

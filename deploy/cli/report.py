@@ -1,4 +1,4 @@
-"""``headwater report``: what runs sent, found and took; tables, and a page to look at."""
+"""``headwater report``: what runs sent and found and how long it took, as tables and as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running network as commands see it: its coordinator, found by its run or by its address, and asked over HTTP."""
+"""A client of a running network's coordinator, which it finds by run or address and queries over HTTP."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def _planning(run: SimulatedRun, strategy: str) -> dict[str, Any]:
     if not strategy_of(strategy).planned:
         return {}
     from headwater.coordinator.planners import planner_of
-    from headwater.deploy.network.problem import statistics_of
+    from headwater.deploy.network.planning_problem import statistics_of
     from headwater.deploy.network.sampled_statistics import sampled
 
     lay_out = planner_of(strategy, statistics_of(run.file, sampled(run.file, run.seed)))

@@ -1,4 +1,4 @@
-"""``headwater statistics``: what a prepared trace tells planners."""
+"""``headwater statistics``: rates and selectivities of a prepared trace, for planners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``headwater statistics`` is asked to count, checked before Spark starts: a trace, and rules that fit it."""
+"""The task of ``headwater statistics``, checked before Spark starts: a trace, and rules that fit it."""
 
 from __future__ import annotations
 

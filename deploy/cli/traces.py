@@ -171,7 +171,7 @@ def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
 
 def _when(manifest: Manifest) -> str:
     """From when to when: as dates, unless the times do not count from 1970."""
-    from headwater.pipeline.prepare.doubts import EARLIEST_US, moment
+    from headwater.pipeline.prepare.trace_warnings import EARLIEST_US, moment
 
     span_s = (manifest.last_us - manifest.first_us) / 1e6
     if manifest.last_us >= EARLIEST_US:

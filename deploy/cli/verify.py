@@ -1,4 +1,4 @@
-"""``headwater verify``: a second opinion on what a run delivered."""
+"""``headwater verify``: an independent check of what a run delivered."""
 
 from __future__ import annotations
 

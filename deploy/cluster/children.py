@@ -1,4 +1,4 @@
-"""Starting one process of a run: forked from the keeper, or as a program of its own."""
+"""Starts one process of a run: forked from the keeper, or as a program of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can do, and programs of the system that are run for it."""
+"""What this machine can do, and running programs of the system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from headwater.deploy.cli.common import RunFailed
-from headwater.deploy.cluster.patience import Patience, ended
+from headwater.deploy.cluster.waiting import Patience, ended
 from headwater.protocol.errors import ConfigError
 
 SYSTEM_PYTHON: Final = "/usr/bin/python3"

@@ -1,4 +1,4 @@
-"""Descriptions of data sets (YAML): raw files and how their rows become events, or events that are made up."""
+"""Descriptions of data sets (YAML): raw files and how their rows become events, or generated events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The JSON schema of network files, for editors; it is made from the models that read them."""
+"""The JSON schema of network files, for editors, generated from the models that read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section ``statistics`` of a network file, and the file that it may name: what planners know beside the rules."""
+"""Reads the section ``statistics`` of a network file and the file that it may name, for planners."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from headwater.deploy.network.fields import NamedEntries
 from headwater.deploy.network.parts.network import NetworkPart
 from headwater.deploy.network.parts.statistics import ProjectionPart, SharePart, StatisticsFilePart
 from headwater.deploy.network.reading import read_part
-from headwater.deploy.network.sheet import NetworkFileError, Sheet
 from headwater.deploy.network.statistics import GivenStatistics, rule_digest
+from headwater.deploy.network.yaml_file import NetworkFileError, Sheet
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.pattern import Rule, leaves
 from headwater.protocol.text import suggestion

@@ -1,4 +1,4 @@
-"""Runs the sources and sinks that the configuration names, and starts again what fails."""
+"""Runs the adapters of the configured sources and sinks, and restarts those that fail."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Back-pressure that reaches every source: a full node says so to all others, and sources wait until it has room.
+"""Back-pressure that reaches every source: a full node tells all others, and sources wait until it has room.
 
 A node never refuses what its neighbours send because its own buffers are full: two neighbours could wait for each other
 for ever. Instead the news that a node is full travels through the network, from neighbour to neighbour, each piece of

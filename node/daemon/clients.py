@@ -1,4 +1,4 @@
-"""Programs that publish and subscribe at a node, through ``node.client``.
+"""Serves client programs (``node.client``) that publish and subscribe at a node.
 
 What they say to each other, as msgpack lists:
 
@@ -35,7 +35,7 @@ from headwater.node.traces.times import wrong_for_the_clock
 from headwater.protocol.edge import ClientFeed, ClientTo
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.links import LinkSettings
-from headwater.protocol.links.parts import split
+from headwater.protocol.links.large_payloads import split
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import CLIENT, SinkConfig
 from headwater.protocol.subscriptions import Subscription, parse_subscription

@@ -1,4 +1,4 @@
-"""Deliveries on their way to the adapters of sinks."""
+"""Passes durable deliveries to the adapters of sinks, and records which of them are confirmed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which events a node has already taken, for devices and programs that may send the same one twice."""
+"""Recognises events that devices and programs send twice, by the identities that a node has already taken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's search for garbage in cycles, kept out of the way of the work.
+"""Schedules Python's cyclic garbage collection so that it does not interrupt the work of a node.
 
 Rows, matches and payloads are in no cycles: they go when nothing refers to them any more. A busy node holds hundreds of
 thousands of them, and looking through them again and again takes a fifth of its time and finds nothing. So what has

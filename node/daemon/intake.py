@@ -1,4 +1,4 @@
-"""What sources bring becomes events of the trace: late ones told apart, repeated ones recognised, all numbered."""
+"""The intake of a node: sets late events apart, drops repeated ones, and numbers the rest as events of the trace."""
 
 from __future__ import annotations
 

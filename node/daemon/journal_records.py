@@ -1,4 +1,4 @@
-"""The inputs of a node as they stand in its journal: msgpack lists that begin with their kind and the time.
+"""The records of a node's journal: its inputs, as msgpack lists that begin with their kind and the time.
 
 A journal is a list of these; a machine that is given them in their order becomes what it was.
 """

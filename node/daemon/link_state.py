@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headwater.protocol.links import PeerState
+from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.links.numbering import Outgoing, digest_with
-from headwater.protocol.links.parts import Joined
 from headwater.protocol.wire.messages import LinkWire
 
 

@@ -27,7 +27,7 @@ from headwater.node.daemon.sink_state import Row, SinkState
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
-from headwater.protocol.links.parts import PART_BYTES, split
+from headwater.protocol.links.large_payloads import PART_BYTES, split
 from headwater.protocol.links.settings import LinkError
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import COORDINATOR, NodeConfig

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.delivery.matches import MatchBatch
 from headwater.node.edge.names import sink_end, source_end
-from headwater.node.edge.seldom import Seldom
+from headwater.node.edge.rate_limited_log import Seldom
 from headwater.node.observe.accounts import LinkAccounts
 from headwater.node.observe.config_view import config_view
 from headwater.node.observe.http import Response, Server, json_response, serve

@@ -1,4 +1,4 @@
-"""Start of a node process: its data folder, its journal, what it was before, and the loop."""
+"""Starts a node process: opens its data folder and journal, restores its state, and runs the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays of prepared traces into this node: what a replayer sends becomes part of the trace under its own numbers.
+"""Replays of prepared traces into a node: the replayed events join the trace under their own numbers.
 
 There is one replayer at a time. It says everything in the order of the trace, so the last number that has come tells
 what is known already: whatever comes again, after a crash of either side, is recognised and counted, not born twice.

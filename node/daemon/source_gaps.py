@@ -1,4 +1,4 @@
-"""Whether the sources of a node can be heard: what they have published meanwhile is not late because the node was away.
+"""Gaps of sources: events published while a node could not receive them are not late when they arrive.
 
 A process that was frozen, killed or too busy to read, a network that is full, a broker that was away, a program whose
 connection broke: what was published in such a time is held by the broker, by the program or in a socket, and comes

@@ -1,4 +1,4 @@
-"""How much of what they see predicates let pass: filters at sources, parts of rules, whole rules."""
+"""Measures the selectivity of predicates: filters at sources, parts of rules, whole rules."""
 
 from __future__ import annotations
 

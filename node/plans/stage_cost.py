@@ -1,4 +1,4 @@
-"""Whether a stage costs more than its fall-back would, as far as its node can see.
+"""Measures whether a stage costs more than its fallback would, as far as its node can see.
 
 The coordinator has told how many links an event of each input, and of what the stage sends, crosses now and would cross
 instead. What comes and goes is counted in turns; only the last few are kept.

@@ -1,4 +1,4 @@
-"""The processing trees as one node sees them: its parent and its children in each, and its share in building them.
+"""The tree protocol at one node: its parent and children in each tree, and its part in building them.
 
 A node that is offered a better way to the root than it has (less delay; of equal ways the parent with the smaller name)
 takes the sender for its parent, tells its old parent with a TreeNack that it leaves, and offers its own new cost to all

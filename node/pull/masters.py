@@ -1,4 +1,4 @@
-"""Push and pull at the asking side: one feed of a task is its master, the others may be kept until it awakens them.
+"""Push-pull at the asking side: one feed of a task is its master; the others may be held back until it awakens them.
 
 Every match contains an event of the master's role, and the rule bounds how far from it every other event can lie. So
 when a master event comes, each pulled stream is asked for the window around it, with what the known values already

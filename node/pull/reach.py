@@ -1,10 +1,10 @@
-"""What a master event says about the other events of a match: when they lie around it, and what its values exclude."""
+"""What a master event says about the other events of a match: their time window, and the values that fit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.protocol.analysis.bounds import Offsets, offsets
+from headwater.protocol.analysis.horizons import Offsets, offsets
 from headwater.protocol.analysis.pulling import in_negated_patterns
 from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Remote, Same, rewritten, walk
 from headwater.protocol.pattern import Chain, Part, Repetition, Rule, Selection, leaves

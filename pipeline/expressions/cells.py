@@ -1,4 +1,4 @@
-"""Values of expressions as Spark columns that know their kind: what ``pipeline.expressions.expressions`` computes with.
+"""Spark columns that carry the kind of their values: what ``pipeline.expressions.expressions`` computes with.
 
 Numbers mean what they mean to the engine: integers have no bound, comparisons of an integer with a float are exact, and
 floats follow IEEE 754. An integer column is a long where its range shows that it fits, and a decimal otherwise; where a

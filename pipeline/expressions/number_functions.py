@@ -1,4 +1,4 @@
-"""The built-in functions of rules that compute numbers, as Spark columns."""
+"""The built-in functions of rules on numbers, as Spark columns."""
 
 from __future__ import annotations
 

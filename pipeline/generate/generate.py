@@ -1,4 +1,4 @@
-"""Traces that are made up: Spark divides cells and chunks over its tasks; the rest is as for raw data.
+"""Generates traces on Spark: divides cells and chunks over tasks, then goes on as for raw data.
 
 Nothing depends on how many tasks there are or which of them makes what: every draw is a function of the seed, the
 stream, the cell and the number of the event in its cell.
@@ -230,7 +230,7 @@ def _uniform(seed: int, number: int, name: str) -> Column:
     """As ``chance.uniforms``."""
     from pyspark.sql import functions as F
 
-    from headwater.pipeline.generate.chance import key_of
+    from headwater.pipeline.generate.seeded_random import key_of
 
     key = F.lit(key_of(seed, number, name)).cast("bigint")
     return F.shiftrightunsigned(F.xxhash64(key, "_cell", "_number"), 11) * F.lit(2.0**-53)

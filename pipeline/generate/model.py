@@ -1,4 +1,4 @@
-"""What is to be made up, as a description under ``generate:`` says it."""
+"""The model of a generated trace, as the section ``generate:`` of a description defines it."""
 
 from __future__ import annotations
 

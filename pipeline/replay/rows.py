@@ -1,4 +1,4 @@
-"""The events of several nodes, merged by time, as what is sent to each of them: by slices of time, and by columns."""
+"""Merges the events of several nodes by time, and cuts them into the messages for each node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The links of one task to the nodes that it feeds.
+"""The links of one task to the nodes that it streams to.
 
 Whatever is sent to a node goes in order and is kept until the node has answered that it is durable. A node that was
 killed is told again what it has not answered; what it has already it knows by the number.
@@ -18,7 +18,7 @@ import msgpack
 
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.links import Hub, Keys, LinkSettings
-from headwater.protocol.links.parts import Joined
+from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.messages.control import CLIENT
 from headwater.protocol.messages.replay import REPLAYER, UNDER_WAY_MAX, At, Part, Taken, replay, replay_end, replay_from
 

@@ -1,4 +1,4 @@
-"""From what was summed up to the tables of a report, with what centr would have sent beside it."""
+"""Assembles the tables of a report from the sums over records, with the traffic that ``centr`` would have had."""
 
 from __future__ import annotations
 

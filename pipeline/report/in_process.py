@@ -1,4 +1,4 @@
-"""Records read by this process alone, without Spark and Java: the same answers for runs that fit into memory."""
+"""Reads records in this process, without Spark and Java: the same answers for runs that fit into memory."""
 
 from __future__ import annotations
 

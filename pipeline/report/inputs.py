@@ -1,4 +1,4 @@
-"""The records of a run as files: what is there, what is not, and how Spark reads it."""
+"""The record files of a run: which are there, which are missing, and how Spark reads them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nodes have counted: sums, peaks, gaps and rates over time, from their metrics records."""
+"""What nodes counted: sums, peaks, gaps and rates over time, from their metrics records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report asks of records: the same questions, whether Spark answers them or this process does.
+"""The queries of a report on its records, which Spark or this process answers.
 
 Whatever is worked out of the answers is worked out in one place, for both (``job`` and ``assemble``). Runs are known by
 their position; ``runs`` holds the identity of each, as it stands in its records.

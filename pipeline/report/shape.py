@@ -1,4 +1,4 @@
-"""What a report must know of a network beside its records: plain data that also travels as JSON."""
+"""What a report needs to know of a network beside its records, as plain data that can be written as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Made-up records of a run of any size, to measure and try reports with. Seeded: equal arguments give equal records."""
+"""Generates records of a run of any size, to measure and try reports with. Equal arguments give equal records."""
 
 from __future__ import annotations
 

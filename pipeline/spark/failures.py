@@ -1,4 +1,4 @@
-"""What Spark says when a job fails, in one sentence: which file, what is wrong with it, and what to do.
+"""Explains a failed Spark job in one sentence: which file, what is wrong with it, and what to do.
 
 Spark tells of everything by long traces of Java's, in which the reason is the last of several causes.
 """

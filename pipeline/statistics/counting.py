@@ -1,4 +1,4 @@
-"""Counts how often the events of several roles of a rule go together in a trace.
+"""Counts how often the events of several roles of a rule occur together in a trace.
 
 Pairs are counted without being listed wherever only time, order and equal values bind them. Everything else is joined:
 in all of the trace, or in as many stretches of time as keep the number of candidates within bounds.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.pipeline.statistics.combinations import Equality, RoleConstraints, names
 from headwater.pipeline.statistics.pair_counts import PairAsk, PairCount, count_pairs
 from headwater.pipeline.statistics.role_frames import RoleFrames
+from headwater.pipeline.statistics.sampling import Estimate, Stretches, stretches
 from headwater.pipeline.statistics.selectivities import (
     ProjectionStatistics,
     RuleStatistics,
@@ -20,7 +21,6 @@ from headwater.pipeline.statistics.selectivities import (
     TraceFacts,
     shown,
 )
-from headwater.pipeline.statistics.stretches import Estimate, Stretches, stretches
 from headwater.pipeline.statistics.window_joins import JoinCounts, join_order, matches
 from headwater.protocol.expressions import Expression, roles_of
 from headwater.protocol.text import plural

@@ -1,4 +1,4 @@
-"""What was expected beside what was delivered: missing, extra, duplicate and altered composites."""
+"""Compares what was expected with what was delivered: missing, extra, duplicate and altered composite events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``headwater verify``: the rules one by one, each computed and compared on its own."""
+"""Verifies a run: computes and compares its rules one by one."""
 
 from __future__ import annotations
 

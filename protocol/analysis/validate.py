@@ -1,4 +1,4 @@
-"""What a pattern must obey beyond being well formed, whether it was parsed or built in Python."""
+"""Checks that a pattern is valid beyond being well formed, whether it was parsed or built in Python."""
 
 from __future__ import annotations
 

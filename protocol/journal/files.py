@@ -1,4 +1,4 @@
-"""What a journal's files are called and what is in them: headers, records with checksums, and how to read them.
+"""The files of a journal: their names, headers, and records with checksums, and how to read them.
 
 A *segment* is a header and then records, each `[u32 length][u32 crc32 of length and payload][payload]`, all numbers
 little-endian. A *snapshot* is a header with the length and checksum of the bytes that follow. Generation `g` begins

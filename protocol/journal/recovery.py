@@ -1,4 +1,4 @@
-"""Finding what a folder holds: the newest good snapshot and the records behind it, up to the first that is damaged."""
+"""Recovery of a journal's folder: the newest good snapshot and the records after it, up to the first damaged one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing segments and snapshots so that a failure at any point leaves well-formed files. Blocking, one thread each."""
+"""Writes segments and snapshots so that a failure at any point leaves well-formed files. Blocking; in one thread."""
 
 from __future__ import annotations
 

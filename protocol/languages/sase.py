@@ -1,4 +1,4 @@
-"""SASE syntax to rules, with the spellings of INEv (NSEQ, KL, no aliases) and CED (windows after a semicolon)."""
+"""Turns SASE syntax into rules, with the spellings of INEv (NSEQ, KL, no aliases) and CED (a window after `;`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headwater.protocol import expressions as e
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems
-from headwater.protocol.languages.habits import hint_for_word
-from headwater.protocol.languages.meaning import Meaning, Placed, TypedExpression, Types, a, comparable, fits
+from headwater.protocol.languages.foreign_syntax import hint_for_word
 from headwater.protocol.languages.tesla import next_name, output_kind
+from headwater.protocol.languages.type_checking import Meaning, Placed, TypedExpression, Types, a, comparable, fits
 from headwater.protocol.languages.windows import event_count, length_us
 from headwater.protocol.pattern import (
     Conjunction,

@@ -1,4 +1,4 @@
-"""What the grammars produce: syntax with positions, before any name has a meaning.
+"""The syntax tree that the grammars produce, with positions, before any name is resolved.
 
 ``at`` is always an offset into the text, where a caret would point.
 """

@@ -1,4 +1,4 @@
-"""Which addresses may be used without keys."""
+"""Decides which addresses may be used without keys."""
 
 from __future__ import annotations
 

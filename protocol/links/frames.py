@@ -1,4 +1,4 @@
-"""What one message on a link looks like, byte by byte, and the check of what arrives.
+"""The frames of a link, byte by byte, and the checks on frames that arrive.
 
 Every frame begins with the same 44 bytes. DATA carries a msgpack array of payloads, HELLO and REFUSE small msgpack
 arrays, WHISPER its bare payload, the others nothing. Whatever the bytes are, `decode` gives a Frame or a FrameError.

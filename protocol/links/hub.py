@@ -19,6 +19,7 @@ import zmq
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.formats import LINK_FRAMES
 from headwater.protocol.links.addresses import check_dialed, check_listening
+from headwater.protocol.links.authentication import Gate
 from headwater.protocol.links.frames import (
     OFFER,
     Frame,
@@ -28,23 +29,22 @@ from headwater.protocol.links.frames import (
     encode,
     speaks_another_version,
 )
-from headwater.protocol.links.happenings import (
+from headwater.protocol.links.keys import Keys, raw_key
+from headwater.protocol.links.link import HubLink, Traffic
+from headwater.protocol.links.notifications import (
     Acknowledged,
     Down,
-    Happening,
     Identity,
+    Notification,
     Received,
     Refused,
     Reset,
     Up,
     Whispered,
 )
-from headwater.protocol.links.keys import Keys, raw_key
-from headwater.protocol.links.link import HubLink, Traffic
 from headwater.protocol.links.session import Session
 from headwater.protocol.links.settings import FRAME_BYTES_MAX, Handler, LinkError, LinkSettings, PeerState
-from headwater.protocol.links.wires import LINGER_MS, FrameSocket, new_socket
-from headwater.protocol.links.zap import Gate
+from headwater.protocol.links.sockets import LINGER_MS, FrameSocket, new_socket
 
 log = logging.getLogger("headwater.links")
 
@@ -467,13 +467,13 @@ class Hub:
         if link.session.wants_to_send and not link.is_removed:
             self._touch(link)
 
-    def _tell(self, link: HubLink, happened: Sequence[Happening]) -> None:
+    def _tell(self, link: HubLink, notifications: Sequence[Notification]) -> None:
         handler = self._handler
         name = link.session.peer
-        for happening in happened:
+        for notification in notifications:
             if link.is_removed:
                 return
-            match happening:
+            match notification:
                 case Received(last_seq, payloads):
                     handler.received(name, last_seq, payloads)
                 case Acknowledged(seq):

@@ -1,4 +1,4 @@
-"""How a link is run, and what of it outlives its process."""
+"""Settings of a link, and the part of its state that outlives the process."""
 
 from __future__ import annotations
 

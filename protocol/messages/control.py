@@ -1,4 +1,4 @@
-"""What the coordinator and the nodes say to each other over their link, as bytes.
+"""Messages between the coordinator and the nodes, and their bytes.
 
 A node registers, is configured, gets orders and tells reports; everything is a msgpack list that begins with its kind.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgpack
 
 from headwater.protocol import graphs
-from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import EventType
 from headwater.protocol.messages import plans as plan_messages

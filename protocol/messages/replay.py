@@ -1,4 +1,4 @@
-"""What a replayer and a node say to each other, as msgpack lists over a link like that of a client program.
+"""Messages between a replayer and a node, as msgpack lists over a link like that of a client program.
 
     replayer: ["replay-from", trace]
     node:     ["replay-at", last seq, ended, why not or None]

@@ -1,4 +1,4 @@
-"""What is said about processing trees: between neighbours while they build one, and from the coordinator to nodes.
+"""Messages about trees: between neighbours while they build one, and from the coordinator to the nodes.
 
 A tree bears the name of its root; (tree, epoch) names one build of it. Names compare as UTF-8 bytes, which is how
 Python compares strings, too (both go by code point).

@@ -1,10 +1,10 @@
-"""The format of saved state: its header, its number, and the way from earlier numbers.
+"""The format of saved state: its header, its number, and how state of an earlier number is upgraded.
 
     data = FORMAT.packed(machine)
     machine = FORMAT.read(data)
 
 The bytes begin with a header, which is read before anything else: that this is state, what of, in which format, and a
-checksum. Behind it are tables of plain values in msgpack (``protocol.state.graph``).
+checksum. Behind it are tables of plain values in msgpack (``protocol.state.object_graphs``).
 
 **Changing what is saved.** A change of the fields or the meaning of a class in a vocabulary is a new format: raise its
 number in ``protocol.formats`` and add to ``upgrades`` a function from the tables of the number before to those of the
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
-from headwater.protocol.state.graph import Tables, Vocabulary, uncollected
 from headwater.protocol.state.kinds import StateError
+from headwater.protocol.state.object_graphs import Tables, Vocabulary, uncollected
 
 MAGIC: Final = b"\x89HWstat\n"  # the first byte is no text, the last is changed by anything that treats it as text
 _HEADER: Final = struct.Struct("<8s16sHHI")

@@ -1,4 +1,4 @@
-"""The canonical encoding of rules and patterns: what travels, what is hashed, what two ends agree on.
+"""The canonical encoding of rules and patterns: what is sent, hashed and compared between two ends.
 
 msgpack of ``[RULE_ENCODING, value]``; a value class is ``["ClassName", field, ..]``, a tuple ``["()", item, ..]``.
 Equal values give equal bytes. Decoding checks shape and names and raises CodecError, never anything else.

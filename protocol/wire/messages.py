@@ -15,7 +15,7 @@ from typing import Any, Final, cast, get_args
 import msgpack
 
 from headwater.protocol import subscriptions, tallies
-from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.composites import CompositeSpec, carrying_spec, wire_specs
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.events import EventType

@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 from headwater.deploy.cli.command import main
 from headwater.deploy.network.parts.network import NetworkPart
 from headwater.deploy.network.schema import kept_schema, made_schema
-from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.yaml_file import Sheet
 
 PROJECT = Path(__file__).parent.parent.parent
 FILES = sorted(

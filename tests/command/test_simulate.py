@@ -15,8 +15,8 @@ import pytest
 from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import read_network
 from headwater.deploy.simulation.checkers import Checkers
-from headwater.deploy.simulation.figures import delivery_line, figures
 from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.deploy.simulation.traffic_and_delay import delivery_line, figures
 from headwater.protocol.edge import Broker, Feed, MqttFeed, RateFeed, TraceFeed
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import Event

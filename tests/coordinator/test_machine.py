@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater.coordinator.daemon.api.texts import read_rules
+from headwater.coordinator.daemon.api.rule_texts import read_rules
 from headwater.coordinator.daemon.inputs import Answered, Asked, Heard, PeerReset, Setup, Started, Tick
 from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings

@@ -7,11 +7,11 @@ from collections import deque
 
 import pytest
 
-from headwater.coordinator.daemon.api.texts import read_rules
+from headwater.coordinator.daemon.api.rule_texts import read_rules
 from headwater.coordinator.daemon.inputs import Asked, Heard, Input, PeerReset, Reborn, Setup, Tick
 from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings
-from headwater.coordinator.layout.ground import at_the_middle
+from headwater.coordinator.layout.planner_interface import at_the_middle
 from headwater.coordinator.recovery import recalled
 from headwater.coordinator.requests import (
     AddSource,

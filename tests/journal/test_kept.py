@@ -25,7 +25,7 @@ from headwater.coordinator.daemon.snapshot import StateError, machine_format
 from headwater.node.daemon.daemon import DaemonSettings
 from headwater.node.daemon.process import recovered
 from headwater.node.snapshot import state_format
-from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.journal import Journal
 from tests.journal.record_kept import COMMAND, HERE, NODES, PATIENCE_S, ROLES, started, until

@@ -15,17 +15,17 @@ from headwater.coordinator.daemon.inputs import Asked
 from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.inev.plan.fallback import solution_of, with_fall_backs
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.search.space import Space
 from headwater.coordinator.layout.cost_watch import watched_stages
+from headwater.coordinator.layout.current_layout import Layings
 from headwater.coordinator.layout.fallback import all_fallen_back, fallen_back, home_of, name_of, position_of
 from headwater.coordinator.layout.graphs import Draft, drafted
-from headwater.coordinator.layout.ground import Ground, Routes, shortest_routes
-from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.layout.planner_interface import Ground, Routes, shortest_routes
 from headwater.coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
 from headwater.coordinator.requests import AddSubscription, FallBack, PlanAnew
 from headwater.deploy.network.file import read_network
-from headwater.deploy.network.sheet import NetworkFileError
+from headwater.deploy.network.yaml_file import NetworkFileError
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import simulate
 from headwater.node.core import NodeSettings

@@ -13,7 +13,6 @@ import pytest
 
 from headwater.deploy.descriptions.traces import find_description, read_description
 from headwater.pipeline.generate.arrivals import CHUNK_EVENTS, Chunk, StreamCell, chunks, times_us
-from headwater.pipeline.generate.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
 from headwater.pipeline.generate.generate import alias_table, generate, generated_events
 from headwater.pipeline.generate.model import (
     Arrivals,
@@ -31,6 +30,7 @@ from headwater.pipeline.generate.model import (
     zipf_shares,
 )
 from headwater.pipeline.generate.motion import DEGREE_M, extent_m, positions
+from headwater.pipeline.generate.seeded_random import cosines, exponentials, key_of, logarithms, normals, uniforms
 from headwater.pipeline.generate.values import NormalValues
 from headwater.pipeline.prepare.prepared import HEADER, Prepared
 from headwater.protocol.errors import ConfigError

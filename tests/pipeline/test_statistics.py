@@ -24,7 +24,7 @@ from headwater.deploy.cli.statistics import statistics
 from headwater.deploy.cli.statistics_task import considered, task_of
 from headwater.deploy.descriptions.statistics_file import HEAD, check_statistics_target
 from headwater.deploy.network.file import NetworkFileError, read_network
-from headwater.deploy.network.problem import network_problem, statistics_of
+from headwater.deploy.network.planning_problem import network_problem, statistics_of
 from headwater.deploy.network.sampled_statistics import sampled
 from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, KeptAttribute, NumberTime, RawSource
 from headwater.pipeline.prepare.prepared import MANIFEST
@@ -32,8 +32,8 @@ from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.statistics import pair_counts
 from headwater.pipeline.statistics.arrivals import arrivals, floor_125, window_sizes
 from headwater.pipeline.statistics.rules import rule_statistics
+from headwater.pipeline.statistics.sampling import stretches
 from headwater.pipeline.statistics.selectivities import RuleStatistics, TraceFacts
-from headwater.pipeline.statistics.stretches import stretches
 from headwater.protocol import pattern as pt
 from headwater.protocol.analysis.projection import project
 from headwater.protocol.errors import ConfigError, HeadwaterError

@@ -14,7 +14,7 @@ import pytest
 from headwater.deploy.descriptions.traces import find_description, read_description, ready_made
 from headwater.deploy.network.file import read_network
 from headwater.deploy.simulation.births import births
-from headwater.node.traces.of_source import events_of_source, look
+from headwater.node.traces.source_rows import events_of_source, look
 from headwater.pipeline.prepare.descriptions import (
     ByHash,
     ByNearest,

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.inev_measured import compare
 from benchmarks.inev_networks import random_network
 from headwater.coordinator.inev.model.patterns import order, parse
-from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.physical_costs import PhysicalCosts
 from headwater.coordinator.inev.model.problem import EventNetwork, Query, event_network
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
 from headwater.coordinator.inev.model.sampling import MatchShape, drawn, share_of

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
+from headwater.coordinator.inev.model.case_costs import estimate
 from headwater.coordinator.inev.model.case_files import case_from, read_case
-from headwater.coordinator.inev.model.costs import estimate
 from headwater.coordinator.inev.model.patterns import (
     PatternError,
     checked,

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import headwater.coordinator.inev.plan.rollout
+import headwater.coordinator.inev.plan.layouts
 import headwater.deploy.cli.plan
-from headwater.coordinator.daemon.api.texts import read_rules
+from headwater.coordinator.daemon.api.rule_texts import read_rules
 from headwater.coordinator.daemon.inputs import Answered
 from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.search.search import Search
-from headwater.coordinator.layout.ground import Ground, Routes
-from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.layout.current_layout import Layings
+from headwater.coordinator.layout.planner_interface import Ground, Routes
 from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
 from headwater.coordinator.requests import AddSubscription, DeployRules, GiveUpNode, PlanAnew
 from headwater.deploy.cli.command import app
@@ -158,7 +158,7 @@ def composites(outcome: Outcome, sink: int) -> list[str]:
 def test_no_match_is_lost_by_a_planner_that_fails_while_the_network_runs() -> None:
     case = a_swap(20.0)
 
-    class Failing(headwater.coordinator.inev.plan.rollout.InevPlanner):
+    class Failing(headwater.coordinator.inev.plan.layouts.InevPlanner):
         def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
             if kept:
                 raise ZeroDivisionError("half of nothing")

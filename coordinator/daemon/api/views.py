@@ -1,4 +1,4 @@
-"""What the API shows, as JSON that fits the views of ``models``."""
+"""What the API answers, as JSON that fits the views of ``models``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.coordinator.daemon.api import destinations
 from headwater.coordinator.daemon.api.edge_models import as_json
-from headwater.coordinator.daemon.api.texts import shown_rule
+from headwater.coordinator.daemon.api.rule_texts import shown_rule
 from headwater.coordinator.daemon.operations import event_time
 from headwater.protocol.edge import Feed
 from headwater.protocol.messages.plans import PlannedRule
@@ -16,7 +16,7 @@ from headwater.protocol.subscriptions import print_subscription
 
 if TYPE_CHECKING:
     from headwater.coordinator.daemon.process import CoordinatorDaemon
-    from headwater.coordinator.layout.history import Layings
+    from headwater.coordinator.layout.current_layout import Layings
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What a planner is given: an event network, queries, and a cost model; and what it speaks about: projections.
+"""The planning problem: an event network, queries and a cost model, and the projections of the queries.
 
 Nodes are numbers 0, 1, .. with names beside them. Every event type has a rate at each of its sources. A projection is
 a query kept to some of its types; equal projections of different queries are one and the same.

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
-from headwater.coordinator.inev.model.spanning import spanning_tree, tree_work_us
+from headwater.coordinator.inev.model.steiner_trees import spanning_tree, tree_work_us
 
 Signature = tuple[int, int, int]
 """Of a set of nodes: links from any of them to the core, links from all of them to the core, where they meet the core.

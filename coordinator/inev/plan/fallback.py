@@ -1,4 +1,4 @@
-"""What a plan falls back to when rates are not what it was made for (section 6.6 of the paper).
+"""The fallbacks of a plan when rates differ from those it was made for (section 6.6 of the paper).
 
 A task that is split over several nodes gives way to one node; any other task that completes no query is left out, and
 its readers read its inputs. Both are decided with the plan, so that no search is needed when it matters.

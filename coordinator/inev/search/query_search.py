@@ -1,4 +1,4 @@
-"""The cheapest way to evaluate one query beside what the network already carries.
+"""Finds the cheapest way to evaluate one query beside what the network already carries.
 
 ``QueryCosts`` prices every set of the query's types at every place; here the cheapest way to the whole query is gone
 back, from the task that completes it to all that this task needs.

@@ -1,4 +1,4 @@
-"""What stays the same however often a query is planned: its sets of types, their projections, and how they split."""
+"""What does not change however often a query is planned: its sets of types, their projections, and how they split."""
 
 from __future__ import annotations
 

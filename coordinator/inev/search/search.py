@@ -1,4 +1,4 @@
-"""The planner: whole workloads, judged by true cost.
+"""The planner: searches plans for whole workloads by their true cost.
 
 Every query is planned by the dynamic programme beside what the others carry; then queries are taken out and planned
 again, one after the other and in groups, as long as the whole becomes cheaper. To leave plans that no single query can

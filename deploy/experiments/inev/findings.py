@@ -1,4 +1,4 @@
-"""The findings of the INEv evaluation that ours must meet or miss, as sentences with the numbers."""
+"""The findings of the INEv evaluation, each confirmed or not by our numbers, as sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The four findings of the T-Rex evaluation that ours must meet or miss, as sentences with the numbers."""
+"""The four findings of the T-Rex evaluation, each confirmed or not by our numbers, as sentences."""
 
 from __future__ import annotations
 

@@ -1,2 +1,1 @@
-"""What a network file may hold (docs/guide/networks.md), one module for each section; its JSON schema is made from
-these models."""
+"""The models of network files (docs/guide/networks.md), one module for each section; they also give the JSON schema."""

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from headwater.deploy.network.fields import FilePart
 from headwater.deploy.network.mistakes import wrong
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.values import OneOf, TextEntry
+from headwater.deploy.network.yaml_tree import Scalar
 from headwater.protocol.payload_maps import topic_filter
 
 Qos = Annotated[

@@ -15,8 +15,8 @@ from headwater.deploy.network.parts.sinks import SinkPart
 from headwater.deploy.network.parts.sources import SourcePart
 from headwater.deploy.network.parts.statistics import StatisticsPart
 from headwater.deploy.network.parts.topology import EventAttributes, LinkPart, Nodes
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.values import OneOf, QuantityEntry, TextEntry, lasting
+from headwater.deploy.network.yaml_tree import Scalar
 from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.text import listed
 

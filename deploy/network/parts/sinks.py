@@ -8,8 +8,8 @@ from pydantic import Field
 
 from headwater.deploy.network.fields import HIDDEN, FilePart, Given, OneOrMore
 from headwater.deploy.network.parts.mqtt import Qos
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.values import OneOf, TextEntry
+from headwater.deploy.network.yaml_tree import Scalar
 
 DESTINATION_EXAMPLE: Final = "write to: stdout, client, {file: PATH}, {mqtt: TOPIC}, {webhook: URL} or {client: NAME}"
 

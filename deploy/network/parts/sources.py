@@ -20,9 +20,9 @@ from headwater.deploy.network.fields import (
 from headwater.deploy.network.mistakes import wrong
 from headwater.deploy.network.parts.forms import DURATION, NUMBER, RATE
 from headwater.deploy.network.parts.mqtt import Qos, topic
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.units import UNIT_WORDS, delimiter_of, duration_us, rate_per_s, speed_of
 from headwater.deploy.network.values import SCALAR, NumberEntry, OneOf, QuantityEntry, TextEntry
+from headwater.deploy.network.yaml_tree import Scalar
 from headwater.protocol.edge import TIME_UNITS, TimeUnit
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import listed

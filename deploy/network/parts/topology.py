@@ -10,9 +10,9 @@ from pydantic_core import PydanticCustomError
 from headwater.deploy.network.fields import ITEMS, MAPPING, VALUE, FilePart, Listed, Named, NamedEntries, shape
 from headwater.deploy.network.mistakes import wrong
 from headwater.deploy.network.parts.forms import DURATION, NUMBER
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.units import bandwidth_bps, duration_us, share_of
 from headwater.deploy.network.values import QuantityEntry, TextEntry
+from headwater.deploy.network.yaml_tree import Scalar
 
 KINDS: Final = "write int, float, string, bool or any"
 Kind = Annotated[

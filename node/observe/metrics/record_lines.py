@@ -1,4 +1,4 @@
-"""What stands in the records of a node: what was counted between two moments, and what a sink was given.
+"""The lines of a node's records: what was counted between two moments, and what a sink was given.
 
 The daemon and the recordings of simulations are made of the same lines; docs/reference/metrics.md describes the fields.
 """
