@@ -131,7 +131,7 @@ SHAPES: dict[str, Callable[[random.Random], Shaped]] = {
     "and3": _conjunction,
     "seq4": _long,
     "negation": _negation,
-    "kleene": _repetition,
+    "repetition": _repetition,
     "filter": _filtered,
     "same": _agreement,
     "equal": _equality,

@@ -219,7 +219,7 @@ class Coordinator:
         return self._next_change()
 
     def take_outcomes(self) -> list[ChangeOutcome]:
-        """What became of changes since this was last asked."""
+        """The outcome of changes since this was last asked."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -432,7 +432,7 @@ class Coordinator:
         return orders + self._recover_if_told()
 
     def _recover_if_told(self) -> Orders:
-        """All nodes have answered: build anew what is broken, from where the broken trees have delivered."""
+        """All nodes have answered: rebuild what is broken, from where the broken trees have delivered."""
         if not self._question.is_open or self._question.unanswered(self.nodes()):
             return []
         over: Orders = []

@@ -65,7 +65,7 @@ Fact: TypeAlias = LostLink | LostNode | Rejoined | Relinked | NodeBack | LinkBac
 
 
 def renews_all(fact: Fact, *, is_whole: bool) -> bool:
-    """Whether all trees are built anew for it, and not only those that it breaks. ``is_whole``: every tree reaches all
+    """Whether all trees are rebuilt for it, and not only those that it breaks. ``is_whole``: every tree reaches all
     nodes."""
     match fact:
         case Rejoined() | Relinked() | NodeBack():

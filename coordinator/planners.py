@@ -1,5 +1,7 @@
-"""The planners of planned strategies, one row each: a new planned strategy is a row here and one in
-``protocol.strategy``."""
+"""The planners of planned strategies, one row each.
+
+A new planned strategy is a row here and one in ``protocol.strategy``.
+"""
 
 from __future__ import annotations
 

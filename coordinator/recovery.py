@@ -14,7 +14,7 @@ from headwater.protocol.subscriptions import Subscription
 
 
 def noted(coordinator: Coordinator, operations: int, lives: Mapping[str, str | None]) -> Iterator[Noted]:
-    """Everything that a successor must know, as it is right after nodes were told a plan. ``lives`` are those that lost
+    """Everything that a successor must know, as it is right after nodes were sent a plan. ``lives`` are those that lost
     nodes had."""
     yield NotedTypes(coordinator.network.types)
     yield from coordinator.contents.noted()

@@ -67,7 +67,7 @@ class NodeSettings:
     replayed: bool = False
     """Events have the times of traces: the latest event, not the clock, tells how old something is."""
     patience: StagePatience = PATIENT
-    """How long a stage of a plan may cost more than its fall-back."""
+    """How long a stage of a plan may cost more than its fallback."""
     restless: bool = False
     """Masters of push-pull change at every review: a test that a change loses and repeats nothing."""
 

@@ -43,7 +43,7 @@ def unfinished(core: NodeCore) -> Iterator[str]:
     for number, inlet in core.inlets.items():
         where = f"stream {number} from {inlet.child} ({describe(inlet.stream)})"
         if inlet.asked:
-            yield f"{where}: the watermarks {sorted(inlet.asked)} were asked for and never told"
+            yield f"{where}: the watermarks {sorted(inlet.asked)} were asked for and never sent"
         if inlet.seen < inlet.serial:
             yield f"{where}: awakening {inlet.serial} was never answered, only {inlet.seen}"
     for (neighbour, number), outlet in core.outlets.items():

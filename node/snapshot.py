@@ -66,7 +66,7 @@ def _classes() -> dict[str, type]:
         tree_protocol,
         tree_tasks,
     )
-    from headwater.node.pull import masters, reach
+    from headwater.node.pull import awakening, masters
     from headwater.node.step import Numbers
     from headwater.node.streams import (
         blockers,
@@ -106,7 +106,7 @@ def _classes() -> dict[str, type]:
         "TreeBuild": tree_protocol.Build,
         "Trees": tree_protocol.Trees,
         **by_name(masters.Slot, masters.PushPull),
-        "Reach": reach.PullReach,
+        "Reach": awakening.PullReach,
         **by_name(neighbour_checks.Shapes, neighbour_checks.Testimony, blockers.Candidates),
         **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, duplicates.Once, sources.LocalFeed, sources.EpochFeed),
         "Known": identity_map.IdentityMap,

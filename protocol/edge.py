@@ -109,7 +109,7 @@ class TraceFeed:
 
 @dataclass(frozen=True, slots=True)
 class RateFeed:
-    """Events made up: so many per second, at regular or at random (Poisson) distances."""
+    """Generated events: so many per second, at regular or at random (Poisson) distances."""
 
     per_s: float
     times: Literal["poisson", "regular"]

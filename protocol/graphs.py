@@ -109,7 +109,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A stage whose node is to tell when it costs more than its fall-back would (``CostsMore``). All nodes that
+    """A stage whose node is to tell when it costs more than its fallback would (``CostsMore``). All nodes that
     evaluate the stage watch it under the same number."""
 
     number: int

@@ -49,7 +49,7 @@ def why_not_in_time(replayed: bool, network_replayed: bool) -> str | None:
     if replayed == network_replayed:
         return None
     time = "the times of its traces" if network_replayed else "the time of the clock"
-    return f"this network lives in {time}, and this source would not; they cannot be mixed"
+    return f"this network runs on {time}, but this source would not; they cannot be mixed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,4 @@
-"""What one node sends another for one purpose: the events that pass a filter, the constituents of a partial rule's
-matches, or the composites of a whole rule."""
+"""Streams between nodes: the events that pass a filter, the parts of a partial rule's matches, or composite events."""
 
 from __future__ import annotations
 

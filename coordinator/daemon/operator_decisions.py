@@ -24,9 +24,9 @@ class Decisions:
     returned: dict[str, Register]
     """Lost nodes that have registered again."""
     early: list[LostNode | LostLink]
-    """What was given up before the nodes were told a plan."""
+    """What was given up before the nodes were sent a plan."""
     begun: bool = field(kw_only=True)
-    """Whether the nodes were told a plan."""
+    """Whether the nodes were sent a plan."""
     remembers: bool = field(kw_only=True)
     """Whether there is a memory of an earlier life. Until it has begun with it, what holds is not known."""
 

@@ -197,7 +197,7 @@ class CoordinatorDaemon:
                 answer.set_result((503, {"error": "the coordinator began a new life meanwhile; ask again"}))
 
     async def _replan(self) -> None:
-        """Plan anew when rates have moved, if the network file says how often to look."""
+        """Plan again when rates have moved, if the network file says how often to look."""
         every_us = self.machine.setup.replan_us
         if every_us is None or not strategy_of(self.machine.coordinator.strategy).planned:
             return
@@ -359,7 +359,7 @@ class CoordinatorDaemon:
             if flying.confirm is not None and flying.confirm[0] == peer:
                 flying.confirm = None
         self.statistics.forget(peer)
-        self.take(PeerReset(peer, life))  # the hub begins anew when the journal has it
+        self.take(PeerReset(peer, life))  # the hub starts over when the journal has it
 
     def acknowledged(self, peer: str, seq: int) -> None:
         link: LinkState | None = self.journaled.links.get(peer)

@@ -22,7 +22,7 @@ from headwater.protocol.text import listed
 
 @dataclass(slots=True)
 class _Recalled:
-    """What one node has told since it has met this coordinator."""
+    """What one node has reported since it has met this coordinator."""
 
     plan: int = 0
     config: int = 0
@@ -50,7 +50,7 @@ class Memory:
         recalled.pieces.update((key_of(piece), piece) for piece in message.pieces)
 
     def registered(self, node: str) -> bool:
-        """Whether what the node has told is newer than everything that has turned up so far."""
+        """Whether what the node has reported is newer than everything that has turned up so far."""
         pieces = self._told_by(node).pieces.values()
         if plan_of(pieces) <= plan_of(self.found):
             return False

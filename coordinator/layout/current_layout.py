@@ -54,11 +54,11 @@ class Layings:
         self._graph: tuple[str, int] = ("", 0)
         """The tree and epoch of the newest graph."""
         self._told: dict[int, set[str]] = {}
-        """The nodes that have told that a stage costs more than its fall-back, by its number."""
+        """The nodes that have reported that a stage costs more than its fallback, by its number."""
         self._stays = False
         """Whether the next graph is that of the layout as it is here, whatever the planner thinks of it."""
         self._former: tuple[Planner, dict[Rule, RuleLayout]] | None = None
-        """What was in force before another planner was to begin anew, until it has."""
+        """What was in force before another planner was to start over, until it has."""
         self.failure: str | None = None
         """Why the newest graph is not what the planner has decided, in a sentence; None: it is."""
         self.failures: list[str] = []
@@ -185,7 +185,7 @@ class Layings:
     def fall_back(self, change: FallBack) -> None:
         """The next graph has these stages replaced."""
         replaced = all_fallen_back(self.as_run, change.stages, change.home)
-        assert replaced is not None, "a fall-back that was checked makes no sense any more"
+        assert replaced is not None, "a fallback that was checked makes no sense any more"
         for rule in self._laid_out:
             if rule.name in replaced:
                 self._laid_out[rule] = replaced[rule.name]

@@ -15,7 +15,7 @@ from headwater.protocol.streams import Filter, Stream
 
 Link: TypeAlias = tuple[str, str]
 Routes: TypeAlias = Callable[[str, Stream, frozenset[str]], Iterable[Link]]
-"""The links of a tree that joins an origin of a stream with all who read it."""
+"""The links of a tree that joins an origin of a stream with all its readers."""
 
 
 @dataclass(frozen=True)

@@ -174,7 +174,7 @@ def _selectable(rule: Rule, stages: RuleLayout) -> Iterator[bool]:
 
 
 def _used(stages: RuleLayout) -> RuleLayout:
-    """The stages that the last one reads, directly or not, numbered anew."""
+    """The stages that the last one reads, directly or not, renumbered."""
     needed = {len(stages) - 1}
     for position in range(len(stages) - 1, -1, -1):
         if position in needed:

@@ -19,7 +19,7 @@ Batches = Iterator[tuple[list[Event], int]]
 class Evaluation:
     """An engine, the rows that it reads and the output of its composite events.
 
-    All three begin anew where rows turn out not to be in order, so ask for them when the evaluation has ended.
+    All three start over where rows turn out not to be in order, so ask for them when the evaluation has ended.
     """
 
     engine: Engine

@@ -187,7 +187,7 @@ def planned(
 
 
 def _checked(plan: Plan) -> Plan:
-    """The plan with fall-backs and with rates as precise as may be. AssertionError if it would not find everything."""
+    """The plan with fallbacks and with rates as precise as possible. AssertionError if it would not find everything."""
     if plan.planner in ("inev", "exact"):
         plan = with_fall_backs(plan)
     plan = plan.refined()

@@ -236,7 +236,7 @@ def summary(
     lateness: str | None,
     late_out: Path | None,
 ) -> list[str]:
-    """What became of every row, for standard error."""
+    """The outcome of every row, for standard error."""
     tally, engine = evaluation.reader.tally, evaluation.engine
     composites = sum(engine.counts().values()) if count else evaluation.sink.count
     unnamed = sum(tally.unnamed.values())

@@ -1,5 +1,4 @@
-"""Runs of a network in virtual time, as the command and programs start them: what is simulated, whether it can be, and
-whether every sink received what centr gives it."""
+"""Simulated runs as the command and programs start them: what is simulated, and whether sinks got what centr gives."""
 
 from __future__ import annotations
 
@@ -64,13 +63,16 @@ def check_feeds(run: SimulatedRun) -> None:
         match feed:
             case MqttFeed():
                 raise ConfigError(
-                    f"{where} reads {feed.topic!r} from a broker, which a simulation has not; give it a trace or a rate"
+                    f"{where} reads {feed.topic!r} from a broker, which a simulation does not have; "
+                    f"give it a trace or a rate"
                 )
             case ClientFeed():
-                raise ConfigError(f"{where} is fed by programs, which a simulation has not; give it a trace or a rate")
+                raise ConfigError(
+                    f"{where} is fed by programs, which a simulation does not have; give it a trace or a rate"
+                )
             case ReplayFeed():
                 raise ConfigError(
-                    f"{where} is fed by headwater replay, which a simulation has not; "
+                    f"{where} is fed by headwater replay, which a simulation does not have; "
                     "give it the trace, too (trace: FOLDER)"
                 )
             case RateFeed():

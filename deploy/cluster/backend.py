@@ -22,7 +22,7 @@ HTTP_PORT: Final = 8080
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """What the one who calls ``up`` asks for."""
+    """What the caller of ``up`` asks for."""
 
     file: NetworkFile
     data: Path

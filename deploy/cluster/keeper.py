@@ -34,7 +34,7 @@ SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(slots=True)
 class KeptProcess:
-    """A process and what has become of it."""
+    """A process and its state."""
 
     process: Process
     pid: int | None = None

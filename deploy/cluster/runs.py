@@ -62,7 +62,7 @@ class Run:
             ) from None
 
     def state(self) -> dict[str, Any]:
-        """What the keeper told last; empty before it told anything."""
+        """What the keeper last reported; empty before its first report."""
         try:
             state = json.loads(self.state_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):

@@ -187,7 +187,7 @@ def _stream(entry: object) -> str:
 
 
 class GenerationPart(FilePart):
-    """Events that are made up."""
+    """Generated events."""
 
     WHAT: ClassVar = "generate"
 

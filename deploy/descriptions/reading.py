@@ -22,7 +22,7 @@ from headwater.pipeline.prepare.descriptions import Description
 
 
 class DescriptionPart(FilePart):
-    """A data set: raw files, or events that are made up."""
+    """A data set: raw files, or generated events."""
 
     WHAT: ClassVar = "the description"
 

@@ -89,7 +89,7 @@ def simulate(
     falls_back: bool = True,
     watcher: SimulationWatcher | None = None,
 ) -> Outcome:
-    """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
+    """Run a network over the births (at, source, event), in order of ``at``, and return the outcome.
 
     ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire``
     sends every message as bytes and reads it again. With ``computed_trees`` the coordinator puts trees in place instead

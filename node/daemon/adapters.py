@@ -40,7 +40,7 @@ class Adapters:
         self._sinks: dict[int, tuple[SinkConfig, SinkDeliveries | None, asyncio.Task[None] | None]] = {}
 
     def follow(self, config: NodeConfig) -> None:
-        """Start what is new, stop what is gone, and begin anew what has changed."""
+        """Start what is new, stop what is gone, and restart what has changed."""
         self.edge.durability = config.durability
         self._follow_sources({source.number: source for source in config.sources})
         self._follow_sinks({sink.number: sink for sink in config.sinks})

@@ -69,7 +69,7 @@ class _Group:
         self.counts: dict[int, int] = {}
         self.done: list[Callable[[], None]] = []
         self.resets: list[str] = []
-        """Links that begin anew."""
+        """Links that start over."""
         self.size = 0
         self.records = 0
         self.began_s = 0.0

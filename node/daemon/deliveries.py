@@ -27,7 +27,7 @@ class SinkDeliveries:
         self._confirmed = asyncio.Event()
 
     def again(self) -> None:
-        """The adapter begins anew: what it has not confirmed is offered again."""
+        """The adapter starts over: what it has not confirmed is offered again."""
         self._offered = self._daemon.machine.sinks[self._sink].confirmed
 
     def released(self, count: int) -> None:

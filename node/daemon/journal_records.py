@@ -33,7 +33,7 @@ class Frames(NamedTuple):
 
 
 class Publication(NamedTuple):
-    """Which publication of a program events came with. The program counts them, anew in each of its lives."""
+    """Which publication of a program events came with. The program counts them, from 1 in each of its lives."""
 
     program: str
     life: str

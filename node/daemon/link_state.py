@@ -26,7 +26,7 @@ class LinkState:
         self.life, self.era = life, era
 
     def reset(self, life: str, era: str) -> None:
-        """The two ends cannot go on where they were: everything begins anew."""
+        """The two ends cannot go on where they were: everything starts over."""
         self.met(life, era)
         self.in_seq = self._in_digest = 0
         self._out = Outgoing()

@@ -111,7 +111,7 @@ class NodeMachine:
     def reborn(self, life: str) -> NodeMachine:
         """A new life after a part of the memory was lost, which others rely on.
 
-        Links and trees begin anew. What is left of the rest goes along: where sources go on, which identities they have
+        Links and trees start over. What is left of the rest goes along: where sources go on, which identities they have
         used, which deliveries were made, and the events that a new tree may need.
         """
         fresh = NodeMachine(self.name, life, self._settings)
@@ -142,7 +142,7 @@ class NodeMachine:
         try:
             self._apply(record, out)
         except Exception:
-            log.exception("an input could not be handled as it should (a bug); the node carries on")
+            log.exception("an input could not be handled (a bug); the node carries on")
             out.counters["internal_errors"] += 1
         return out
 
@@ -356,7 +356,7 @@ class NodeMachine:
         ]
 
     def has_taken(self, publication: Publication) -> bool:
-        """Whether it is a repetition. A program that was started anew counts anew: nothing of its last life follows."""
+        """Whether it is a duplicate. A restarted program counts from 1 again: nothing of its last life follows."""
         last = self.publications.get(publication.program)
         return last is not None and last.life == publication.life and publication.number <= last.number
 

@@ -111,7 +111,7 @@ def _kept_durability(settings: DaemonSettings) -> Durability:
     path = settings.data / "durability"
     word = path.read_text(encoding="utf-8").strip() if path.exists() else "sync"
     if word not in ("none", "async", "sync"):
-        raise ConfigError(f"{path} says {word!r}; it should say none, async or sync")
+        raise ConfigError(f"{path} says {word!r}; it must be none, async or sync")
     return word  # type: ignore[return-value]
 
 

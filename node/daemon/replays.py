@@ -41,7 +41,7 @@ class ReplayState(NamedTuple):
     trace: str
     """The checksum of the trace."""
     last_seq: int
-    """The greatest number that has come: an event with a number that is not greater is a repetition."""
+    """The greatest number that has come: an event with a number that is not greater is a duplicate."""
 
 
 class _Events(NamedTuple):
@@ -82,7 +82,7 @@ class Replays:
             self._taking = asyncio.create_task(self._take_all())
 
     def left(self, peer: str) -> None:
-        """The link to a program is down. If it was the replayer, it begins anew, after what has become durable."""
+        """The link to a program is down. If it was the replayer, it starts over, after what has become durable."""
         if peer != self._peer:
             return
         self._peer, self._trace = None, ""

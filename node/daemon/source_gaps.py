@@ -7,7 +7,7 @@ promises nothing for the source (``SourcesUnheard``), so nothing of it is late.
 
 A gap ends when one of these holds:
 
-- the adapter of the source says that nothing is held any more (``caught_up``). After a connection that was made anew
+- the adapter of the source says that nothing is held any more (``caught_up``). After a connection that was made again
   it lasts for the lateness of the source longer (``SETTLES_S`` at most), in which devices that had lost the broker,
   too, can come back;
 - the programs that were there before are there again, and have said what they held (``_look_at_programs``);

@@ -12,7 +12,7 @@ from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Rat
 from headwater.protocol.events import Value
 
 CHUNK_EVENTS: Final = 512
-"""Events made up at once: enough to spread the cost of a chunk, few enough to be made in a millisecond."""
+"""Events generated at once: enough to spread the cost of a chunk, few enough to be made in a millisecond."""
 
 Stamped = tuple[int, int, int | None, tuple[Value, ...]]
 """Time, position of the source, seq where a trace gives it, values."""

@@ -123,5 +123,5 @@ class Edge:
 
 
 def identity(delivery: dict[str, Any]) -> str:
-    """What tells one delivery from another for its receiver: equal for a repetition, and for nothing else."""
+    """What tells one delivery from another for its receiver: equal for duplicates, and for nothing else."""
     return str(delivery["id"]) if "id" in delivery else f"{delivery['node']}#{delivery['seq']}"

@@ -159,7 +159,7 @@ class HeadwaterBroker(Broker):  # type: ignore[misc]
         await super()._handle_disconnect(client_session, handler, disconnect_waiter)
         now = self._sessions.get(client_session.client_id)
         if now is not None and now[0] is client_session and now[1] is not handler:
-            # The client has connected anew before its old connection was found broken: it is connected.
+            # The client has reconnected before its old connection was found broken: it is connected.
             _be_connected(client_session)
 
 

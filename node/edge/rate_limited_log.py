@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 AGAIN_S: Final = 60.0
-KEPT_MAX: Final = 1_000  # kinds of things that are known; beyond it all are logged anew
+KEPT_MAX: Final = 1_000  # kinds of things that are known; beyond it all are logged again
 
 
 class Seldom:

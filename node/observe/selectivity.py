@@ -31,7 +31,7 @@ class JoinedRoles(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """Rows that a predicate has seen, and rows (of a filter) or matches that came of them."""
+    """Rows that a predicate has seen, and rows (of a filter) or matches that resulted."""
 
     seen: int
     passed: int

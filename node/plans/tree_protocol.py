@@ -212,7 +212,7 @@ class Trees:
             if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
                 self._break(record, build)
         self._early.pop(neighbour, None)
-        # It will say anew whether it uses the link. What it said before may be known to no other node.
+        # It will say again whether it uses the link. What it said before may be known to no other node.
         self._heard[neighbour] = min(self._heard.get(neighbour, 0), self._used.get(neighbour, 0))
         again = self._used.get(neighbour)
         return [] if again is None else [(neighbour, LinkAgain(again))]

@@ -1,4 +1,4 @@
-"""What a node does in one tree: who advertises what, which streams it asks its children for, what it evaluates.
+"""The tasks and streams of a node in one tree: what it asks its children for, and what it evaluates itself.
 
 Everything follows from the advertisements below and the streams that the parent asks for (at the root: the rules and
 subscriptions): a stream that one child alone can provide is delegated to it; otherwise the rule is split, the parts are

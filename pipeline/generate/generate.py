@@ -42,7 +42,7 @@ def generate(
     overwrite: bool = False,
     tell: Tell = lambda text: None,
 ) -> Prepared:
-    """Make a prepared trace of events that are made up. ``tell`` hears what is waited for."""
+    """Generate events and write them as a prepared trace. ``tell`` hears what is waited for."""
     tell(f"making up about {generation.expected():,} events")
     kinds = generation.kinds()
     with Unfinished(target, overwrite=overwrite) as unfinished:

@@ -125,7 +125,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A trace to be made up. ``places``: latitude and longitude of the nodes of which they are known."""
+    """A trace to be generated. ``places``: latitude and longitude of the nodes of which they are known."""
 
     name: str
     seed: int

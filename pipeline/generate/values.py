@@ -2,7 +2,7 @@
 
 Numbers of one event come from independent ones by a triangular matrix. Those that follow the event before are sums over
 its predecessors with falling weights. The sum is cut off where the weights no longer count, so that a chunk can be
-filled without those before it; events before the first are made up for it like all others.
+filled without those before it; events before the first are generated for it like all others.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Prepared:
         return sorted(str(file) for folder in folders for file in folder.glob("*.parquet"))
 
     def check(self, spark: SparkSession) -> None:
-        """A ConfigError if the events are not those that the manifest speaks of."""
+        """A ConfigError if the events are not those that the manifest lists."""
         from pyspark.sql import functions as F
 
         totals = (
@@ -136,12 +136,12 @@ def open_prepared(folder: Path) -> Prepared:
             raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it again")
         prepared = Prepared(folder, Manifest.from_json(content))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError(f"{file} is damaged ({error}); prepare the trace anew") from None
+        raise ConfigError(f"{file} is damaged ({error}); prepare the trace again") from None
     there = {_node_of(path.parent) for path in (folder / EVENTS).glob("node=*/*.parquet")}
     gone = [node for node in prepared.manifest.nodes if node not in there]
     if gone:
         named = ", ".join(gone[:5]) + (", .." if len(gone) > 5 else "")
-        raise ConfigError(f"{folder} lacks the events of {named}, which its manifest speaks of; prepare it again")
+        raise ConfigError(f"{folder} lacks the events of {named}, which its manifest lists; prepare it again")
     return prepared
 
 

@@ -71,7 +71,7 @@ class Council:
         reached_at: str | None = None,
         watch: Callable[[dict[int, TaskProgress]], None] = lambda progress: None,
     ) -> None:
-        """``watch`` is called, in the thread of the council, whenever a task has told something."""
+        """``watch`` is called, in the thread of the council, whenever a task has reported something."""
         self._seats = seats
         self._host = host
         self._reached_at = reached_at or host

@@ -56,7 +56,7 @@ class ReplayOutcome:
     """What a replay has done since it was started."""
 
     fed: tuple[Fed, ...]
-    """For every node what became of the events that were sent to it since tasks last began."""
+    """For every node the outcome of the events that were sent to it since tasks last began."""
     before: int
     """Events that nodes had already."""
     sent: int

@@ -47,7 +47,7 @@ class FeedingOptions:
 
 
 class Fed(NamedTuple):
-    """What became of the events of one node, and by how much its task was behind the pace."""
+    """The outcome of the events of one node, and by how much its task was behind the pace."""
 
     node: str
     born: int

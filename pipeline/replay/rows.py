@@ -189,7 +189,7 @@ class _Reader:
         if not grows or times[0] < self.last_us:
             raise ConfigError(
                 f"the events of {self.node} are not in the order of their times and numbers (seq); "
-                "prepare the trace anew"
+                "prepare the trace again"
             )
         self._seen = int(numbers[-1])
         rows = rows.slice(int(np.searchsorted(numbers, self._after, side="right")))

@@ -57,7 +57,7 @@ class _Node:
         self.under_way: dict[int, tuple[bytes, int]] = {}
         """By number what has no answer yet, and the last seq in it."""
         self.begun = False
-        """Whether the node has said how far it has come since the link began (anew)."""
+        """Whether the node has said how far it has come since the link began or started over."""
         self.at: At | None = None
         self.last_seq = 0
         """The last one that the node has answered for."""
@@ -123,7 +123,7 @@ class Sender:
         await self._until(lambda: sending.answered >= number)
 
     def taken(self, node: str) -> Taken:
-        """What has become of all that was sent to a node."""
+        """The outcome of all that was sent to a node."""
         return self._nodes[node].taken
 
     def behind(self) -> str:

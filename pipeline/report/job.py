@@ -153,7 +153,7 @@ def _spans(
 
 
 def _of_trace(run: Recorded, traces: Collection[str], notes: list[ReportNote]) -> Recorded:
-    """The run with the checksum of the trace that its births speak of."""
+    """The run with the checksum of the trace that its births name."""
     if len(traces) > 1:
         notes.append(
             ReportNote(

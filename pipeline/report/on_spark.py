@@ -1,5 +1,7 @@
-"""Records read by Spark: of any size. What comes back to the driver is bounded by nodes, links, kinds, types, rules,
-sinks and a fixed number of steps of time."""
+"""Reads records with Spark, of any size.
+
+What comes back to the driver is bounded by nodes, links, kinds, types, rules, sinks and a fixed number of time steps.
+"""
 
 from __future__ import annotations
 

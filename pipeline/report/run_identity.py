@@ -26,7 +26,7 @@ def chosen_run(run: Recorded, coverage: Mapping[str, Sequence[Coverage]]) -> tup
     if expected not in owners:
         if len(owners) == 1:
             (only,) = owners
-            why = f"the records are of the run {only}, not of {expected}, which the coordinator speaks of"
+            why = f"the records are of the run {only}, not of {expected}, which the coordinator names"
             return only, [ReportNote(run.label, why)] if expected else []
         named = "; ".join(f"{identity}: {', '.join(nodes)}" for identity, nodes in sorted(owners.items()))
         raise ConfigError(

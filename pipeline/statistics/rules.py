@@ -51,11 +51,13 @@ def rule_statistics(
         silent = [role for role, (passed, _) in sizes.items() if not passed]
         if silent:
             statistics[name].notes.append(
-                f"no event is a {' or a '.join(silent)}, so nothing is known of what the rule asks of events together"
+                f"no event is a {' or a '.join(silent)}, so the selectivity of conditions on several events is unknown"
             )
             continue
         if len(constraints.types) > 1 and not constraints.timed:
-            statistics[name].notes.append("its window is not one of time, so nothing is known of events together")
+            statistics[name].notes.append(
+                "its window is not one of time, so the selectivity of conditions on several events is unknown"
+            )
             continue
         columns = dict.fromkeys(["type", "ts", "node", "seq", *_attributes(constraints)])
         base = events.where(_any_type(constraints)).select(*(f"`{column}`" for column in columns)).persist()

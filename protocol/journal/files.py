@@ -124,7 +124,7 @@ def _refuse_strangers(path: Path, begin: bytes, magic: bytes) -> None:
             raise ConfigError(
                 f"{path} is written in version {version} of the journal's format and this program knows only "
                 f"version {JOURNAL_FILES}; nothing was changed: run the version of Headwater that wrote it, or move "
-                f"the folder away to begin anew"
+                f"the folder away to start afresh"
             )
 
 

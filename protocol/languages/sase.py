@@ -377,7 +377,7 @@ class SaseBuilder:
         parts = [self._part(part) for part in written.parts]
         window = None if written.window is None else Window(length_us(written.window, self.problems))
         if operator == "kl":
-            return self._kleene(written, parts)
+            return self._repetition(written, parts)
         if operator == "nseq":
             if len(parts) != 3:
                 self.problems.add(
@@ -396,7 +396,7 @@ class SaseBuilder:
             return Conjunction(tuple(parts), window)
         return Sequence(tuple(spliced(parts)), window)
 
-    def _kleene(self, written: s.OperatorPart, parts: list[Part]) -> Part:
+    def _repetition(self, written: s.OperatorPart, parts: list[Part]) -> Part:
         if written.window is not None:
             self.problems.add(written.window.at, "KL takes no window", "give it to the SEQ or AND around it")
         if len(parts) != 1 or not isinstance(parts[0], Leaf):

@@ -30,7 +30,7 @@ class Literal:
 
 @dataclass(slots=True)
 class Bare:
-    """A name alone: an attribute of the event at hand, or a mistake."""
+    """A name alone: an attribute of the current event, or a mistake."""
 
     at: int
     name: str

@@ -53,7 +53,7 @@ class RuleNames:
 
 
 class TeslaMeaning(Meaning):
-    """Names inside one TESLA rule. ``own`` is the selector at hand, whose attributes need no role in front."""
+    """Names inside one TESLA rule. ``own`` is the current selector, whose attributes need no role in front."""
 
     def __init__(self, problems: Problems, types: Types, functions: Functions) -> None:
         super().__init__(problems, types, functions)

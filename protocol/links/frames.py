@@ -66,7 +66,7 @@ class Hello(NamedTuple):
     digest: int | None
     """Of everything received, up to `received`."""
     verdict: str
-    """Why the numbering must begin anew; empty: it need not."""
+    """Why the numbering must start over; empty: it need not."""
 
 
 class Frame(NamedTuple):

@@ -196,7 +196,7 @@ class Hub:
         """A peer to dial, or (dial None) to be dialed by. Numbers go on where `state` left them."""
         settings = settings or LinkSettings()
         if name in self._links:
-            raise LinkError(f"{name!r} is a peer of {self.name!r} already; remove it before it is added anew")
+            raise LinkError(f"{name!r} is a peer of {self.name!r} already; remove it before it is added again")
         if name == self.name:
             raise LinkError(f"{name!r} cannot be its own peer")
         if settings.frame_bytes_max > FRAME_BYTES_MAX:
@@ -307,7 +307,7 @@ class Hub:
         self._touch(link)
 
     def accept_reset(self, peer: str) -> None:
-        """Only with deferred_resets: the oldest reset that was reported is durable, numbering may begin anew."""
+        """Only with deferred_resets: the oldest reset that was reported is durable, numbering may start over."""
         link = self._links[peer]
         assert self._loop is not None
         self._tell(link, link.session.accept_reset(self._loop.time()))

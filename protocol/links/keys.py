@@ -34,7 +34,7 @@ def raw_key(key: bytes | str) -> bytes:
     except Exception:
         raw = b""
     if len(raw) != 32:
-        raise ConfigError("a public key has 40 characters, as `headwater keys` writes them; this one has not")
+        raise ConfigError("a public key has 40 characters, as `headwater keys` writes them; this one does not")
     return bytes(raw)
 
 

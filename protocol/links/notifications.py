@@ -17,7 +17,7 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """The numbering must begin anew; it does with `accept_reset`, and nothing travels before that."""
+    """The numbering must start over; it does with `accept_reset`, and nothing travels before that."""
 
     life: str
     era: str

@@ -1,7 +1,7 @@
 """One end of a link, without I/O: frames and calls in, frames and notifications out.
 
 The end that dials leads. It offers a session (HELLO, step OFFER), the other end replies with what it knows (REPLY), and
-the dialer starts (START). Both replies carry a verdict: go on where we were, or begin the numbering anew. A session
+the dialer starts (START). Both replies carry a verdict: go on where we were, or start the numbering over. A session
 goes on only if *both* ends can:
 
 - each end is in the life that the other remembers (or the other remembers none), and both are in the same era;
@@ -335,7 +335,7 @@ class Session:
         notifications: list[Notification] = []
         if frame.received > self._out.last_sent:
             if frame.received > self._out.last:
-                # It cannot have what was never sent. The hello will say the same, and then both begin anew.
+                # It cannot have what was never sent. The hello will say the same, and then both start over.
                 return self._broken(frame.session, now)
             self._out.rewind(frame.received)  # what was about to be sent again had only been slow
         self._credit = frame.credit
@@ -483,7 +483,7 @@ class Session:
         return self._open(frame, now)
 
     def _settle(self, agreed: Frame, remembered: str | None, now: float) -> list[Notification]:
-        """Begin anew as agreed. `remembered` is the life of ours that the peer knew before."""
+        """Start over as agreed. `remembered` is the life of ours that the peer knew before."""
         hello: Hello = agreed.body
         fresh = self._life is None and not self._era and not self._in.received and not self._out.acknowledged
         if fresh and remembered != self.me.life and not self._resets:

@@ -123,7 +123,7 @@ class UnsubscribeClient:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To a node: what became of a request."""
+    """To a node: the outcome of a request."""
 
     request: int
     refused: str | None
@@ -161,7 +161,7 @@ def decode(data: bytes) -> Control:
     """The message, or a CodecError."""
     message = codec.decode(data)
     if not isinstance(message, Control):
-        raise CodecError(f"{type(message).__name__} is nothing that a node and a coordinator say to each other")
+        raise CodecError(f"{type(message).__name__} is not a message between a node and a coordinator")
     return message
 
 

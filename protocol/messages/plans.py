@@ -192,7 +192,7 @@ class DeliveredTo:
 
 @dataclass(frozen=True, slots=True)
 class CostsMore:
-    """A stage that is watched under this number in a graph has cost clearly more than its fall-back would, for long
+    """A stage that is watched under this number in a graph has cost clearly more than its fallback would, for long
     enough: what came by each of its weights in ``over_us``. Told once for each graph."""
 
     tree: str

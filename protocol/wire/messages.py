@@ -1,5 +1,4 @@
-"""The bytes of messages: msgpack, with event rows as short lists or columns and everything about rules in the canonical
-encoding.
+"""The bytes of messages: msgpack, with event rows as lists or columns, and rules in their canonical encoding.
 
 ``Wire`` is for ends that know the same event types and rules. ``LinkWire`` is one end of a link whose ends may differ:
 what is needed to read a message travels with the first message that needs it.
@@ -342,7 +341,7 @@ def _message(plain: Any, reader: RowReader) -> Message:
         case [4, bytes(encoded)]:
             message = codec.decode(encoded)
             if not isinstance(message, _MESSAGES):
-                raise CodecError(f"{type(message).__name__} is nothing that neighbours say to each other")
+                raise CodecError(f"{type(message).__name__} is not a message between neighbours")
             return cast(Message, message)
         case [5, number, list(questions), floor_us]:
             floor = None if floor_us is None else _time(floor_us)

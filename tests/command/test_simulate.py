@@ -218,7 +218,7 @@ def test_a_broker_cannot_be_simulated(bench: Bench) -> None:
     bench.feed = MqttFeed("sensors/+/smoke", Broker("localhost"))
     code, _, err = bench("fire.yaml")
     assert code == 2
-    assert "the source of Smoke at p2 reads 'sensors/+/smoke' from a broker, which a simulation has not" in err
+    assert "the source of Smoke at p2 reads 'sensors/+/smoke' from a broker, which a simulation does not have" in err
 
 
 def test_a_failing_run_says_how_to_repeat_it(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from headwater.coordinator.layout.planner_interface import shortest_routes
 from headwater.coordinator.layout.stages import divided
 from headwater.node.core import NodeCore
 from headwater.node.effects import MessageReceived, OrderReceived, Send, TimerFired
-from headwater.node.pull.reach import reach_of
+from headwater.node.pull.awakening import reach_of
 from headwater.protocol.analysis.projection import joinable_components, project
 from headwater.protocol.analysis.pulling import awakening_roles, pullable_roles
 from headwater.protocol.errors import RuleError

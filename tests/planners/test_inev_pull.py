@@ -36,7 +36,7 @@ from headwater.coordinator.inev.search.search import PUSHED_FIRST, Clock, Latenc
 from headwater.coordinator.inev.search.space import Solution, Space
 from headwater.coordinator.layout.planner_interface import Ground
 from headwater.deploy.reporting.plan_picture import as_dot, as_svg
-from headwater.node.pull.reach import reach_of
+from headwater.node.pull.awakening import reach_of
 from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.events import EventType

@@ -219,7 +219,7 @@ def test_a_node_that_cannot_start_is_shown_with_its_last_words(headwater: Comman
     (headwater.run.folder / "data" / "p2" / "durability").write_text("perhaps\n")
     said = headwater("up", "fire.yaml", code=1)
     assert "p2 ended with exit code" in said
-    assert "it should say none, async or sync" in said
+    assert "it must be none, async or sync" in said
     assert_nothing_left(headwater.run, "local")
 
 

@@ -25,7 +25,7 @@ from headwater.coordinator.inev.model.patterns import (
     same_as,
     serves,
     subsets,
-    without_kleene,
+    without_repetitions,
 )
 from headwater.coordinator.inev.model.topology import Topology
 from headwater.protocol.errors import ConfigError
@@ -198,7 +198,7 @@ class Query:
     @property
     def core(self) -> Pattern:
         """What is matched in the network: repetitions are formed where the query's matches end up."""
-        return without_kleene(self.pattern)
+        return without_repetitions(self.pattern)
 
     @property
     def types(self) -> tuple[str, ...]:

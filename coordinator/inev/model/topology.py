@@ -150,7 +150,7 @@ class Topology:
     def large(self) -> bool:
         """Whether trees from many nodes to the same targets share one over the targets, each joined by a shortest path.
 
-        Looking for the smallest tree from every node anew would take too long in a large network with many cycles.
+        Looking for the smallest tree from every node again would take too long in a large network with many cycles.
         """
         return self.nodes > LARGE_NODES and not self._cycle and len(self.core) > 1
 

@@ -18,7 +18,7 @@ CANDIDATES: Final = 8
 
 
 def with_fall_backs(plan: Plan) -> Plan:
-    """The plan with a fall-back for every task that can have one."""
+    """The plan with a fallback for every task that can have one."""
     space = Space(plan.problem)
     solution = solution_of(space, plan)
     cost = space.cost(solution)

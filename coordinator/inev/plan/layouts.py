@@ -84,7 +84,7 @@ class InevPlanner:
 
 
 class SteinerRoutes:
-    """Along small trees over the origin and all who read."""
+    """Along small trees over the origin and all readers."""
 
     def __init__(self, ground: Ground) -> None:
         self._names = ground.nodes

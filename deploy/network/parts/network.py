@@ -79,7 +79,7 @@ class NetworkPart(FilePart):
         int | None, TextEntry("the seed", "write a whole number", _seed, {"type": ["integer", "string"]})
     ] = Field(None, description="For what a simulation draws at random.")
     durability: Annotated[Literal["none", "async", "sync"], OneOf("durability")] = Field(
-        "sync", description="What of the inputs of a node is on disk before anything comes of them."
+        "sync", description="Which inputs of a node are on disk before their effects leave the node."
     )
     mqtt: Annotated[MqttPart | None, Given()] = None
     lost_after: Annotated[int | None, QuantityEntry("lost_after", "", LOST_AFTER, DURATION)] = Field(

@@ -1,4 +1,4 @@
-"""What a master event says about the other events of a match: their time window, and the values that fit."""
+"""Awakenings: the window and the conditions with which a master event asks for the other events of a match."""
 
 from __future__ import annotations
 
