@@ -36,4 +36,4 @@ RECORDS: Final = 1
 REPORT_NETWORK: Final = 1
 """What a report must know of a network beside its records (``pipeline.report.shape``)."""
 PREPARED_TRACE: Final = 2  # 1 had another checksum
-"""Folders that ``headwater traces`` writes (``pipeline.prepare.prepared``)."""
+"""Folders that ``headwater traces`` writes (``pipeline.prepare.prepared_trace``)."""

@@ -1,7 +1,7 @@
 """The coordinator process: an event loop around the machine.
 
-Whatever comes in is put into the journal and handled at once; what follows from it leaves when the journal has it. The
-coordinator is never in the way of events: while it is down nodes go on with the plan they have.
+The process journals every input and handles it at once; the effects leave when the input is durable. Events do not
+depend on the coordinator: while it is down, nodes go on with the plan they have.
 """
 
 from __future__ import annotations

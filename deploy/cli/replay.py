@@ -13,7 +13,7 @@ import typer
 from headwater.deploy.cli.common import RunFailed, say
 from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.network.units import speed_of
-from headwater.pipeline.prepare.prepared import Manifest, open_prepared
+from headwater.pipeline.prepare.prepared_trace import Manifest, open_prepared
 from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -97,7 +97,7 @@ def record_beside_centr(run: SimulatedRun, folder: Path, *, overwrite: bool) -> 
     """As ``run_beside_centr``, with records of the run; the folder appears when they are complete."""
     from headwater.deploy.reporting.shapes import shape_of
     from headwater.deploy.simulation.recording import Recorder
-    from headwater.pipeline.prepare.prepared import Unfinished
+    from headwater.pipeline.prepare.prepared_trace import Unfinished
     from headwater.pipeline.report.shape import RECORDING, write_recording
 
     network, path = run.file.network, run.path.resolve()

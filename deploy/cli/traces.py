@@ -15,7 +15,7 @@ from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.descriptions.traces import find_description, read_description, ready_made, with_seed
 from headwater.pipeline.generate.model import Generation
 from headwater.pipeline.prepare.descriptions import Description
-from headwater.pipeline.prepare.prepared import Manifest, check_target, open_prepared
+from headwater.pipeline.prepare.prepared_trace import Manifest, check_target, open_prepared
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
 

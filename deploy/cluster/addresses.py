@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster.backend import HTTP_PORT, NODE_PORT, ClusterLayout, ProcessPlace
+from headwater.deploy.cluster.host import call
 from headwater.deploy.cluster.local import free_ports, place_of
-from headwater.deploy.cluster.machine import call
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Link, Network
 

@@ -27,9 +27,9 @@ from headwater.deploy.cluster.backend import (
     short_id,
     token_of,
 )
+from headwater.deploy.cluster.host import call, require_linux, require_root, require_tools, succeeds, tool
 from headwater.deploy.cluster.image import OPTIONS, exists, image
 from headwater.deploy.cluster.inputs import named_files, readable_for
-from headwater.deploy.cluster.machine import call, require_linux, require_root, require_tools, succeeds, tool
 from headwater.deploy.cluster.run_plan import BROKER, COORDINATOR, Kind, Process, RunPlan
 from headwater.deploy.cluster.runs import Run
 from headwater.protocol.errors import ConfigError

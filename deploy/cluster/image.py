@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from headwater.deploy.cluster.machine import call, succeeds, tool
+from headwater.deploy.cluster.host import call, succeeds, tool
 from headwater.pipeline.spark.shipping import HOME, code_files
 from headwater.protocol.errors import ConfigError
 

@@ -20,8 +20,8 @@ from headwater.deploy.cluster import addresses, keys
 from headwater.deploy.cluster.addresses import Subnets
 from headwater.deploy.cluster.backend import Wishes, note, plan_here, short_id
 from headwater.deploy.cluster.children import open_log
+from headwater.deploy.cluster.host import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
 from headwater.deploy.cluster.log_files import last_lines
-from headwater.deploy.cluster.machine import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
 from headwater.deploy.cluster.namespaces import MANAGEMENT_DEVICE, remove_devices, shaping
 from headwater.deploy.cluster.processes import end_all, usage
 from headwater.deploy.cluster.run_plan import Kind, RunPlan

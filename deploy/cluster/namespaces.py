@@ -13,7 +13,7 @@ from typing import Any, Final
 from headwater.deploy.cluster import addresses, keys
 from headwater.deploy.cluster.addresses import Subnets
 from headwater.deploy.cluster.backend import Wishes, names_of, note, plan_here, short_id
-from headwater.deploy.cluster.machine import batch, call, require_linux, require_root, require_tools, succeeds
+from headwater.deploy.cluster.host import batch, call, require_linux, require_root, require_tools, succeeds
 from headwater.deploy.cluster.run_plan import Kind, RunPlan
 from headwater.deploy.cluster.runs import Run
 

@@ -18,7 +18,7 @@ from headwater.deploy.network.check import (
     silent_rules,
 )
 from headwater.deploy.network.file import NEVER_ENDS, NetworkFile
-from headwater.deploy.network.parts.network import NetworkPart
+from headwater.deploy.network.models.network import NetworkPart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.rule_texts import is_registered, no_such_function, places_of_rules, rule_texts, unserved
 from headwater.deploy.network.sections import (

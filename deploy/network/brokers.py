@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from headwater.deploy.network.parts.mqtt import BROKER_EXAMPLE, MqttPart
-from headwater.deploy.network.parts.network import NetworkPart
+from headwater.deploy.network.models.mqtt import BROKER_EXAMPLE, MqttPart
+from headwater.deploy.network.models.network import NetworkPart
 from headwater.deploy.network.yaml_file import Sheet
 from headwater.protocol.edge import Broker
 

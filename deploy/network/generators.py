@@ -13,7 +13,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from headwater.deploy.network.fields import HIDDEN, FilePart, mapping
 from headwater.deploy.network.mistakes import Flaw, mistake, together, wrong
-from headwater.deploy.network.parts.sources import SourcePart
+from headwater.deploy.network.models.sources import SourcePart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.values import float_of
 from headwater.deploy.network.yaml_file import Sheet

@@ -8,7 +8,7 @@ import yaml
 
 from headwater.deploy.network.brokers import Brokers
 from headwater.deploy.network.fields import NamedEntries
-from headwater.deploy.network.parts.sources import TIME_OF_MESSAGE, SourcePart
+from headwater.deploy.network.models.sources import TIME_OF_MESSAGE, SourcePart
 from headwater.deploy.network.yaml_file import Sheet
 from headwater.protocol.edge import Mapped, MqttFeed, When
 from headwater.protocol.events import EventType

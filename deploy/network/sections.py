@@ -12,10 +12,10 @@ import yaml
 
 from headwater.deploy.network.brokers import Brokers
 from headwater.deploy.network.fields import NamedEntries
-from headwater.deploy.network.parts.network import NetworkPart
-from headwater.deploy.network.parts.sinks import SinkPart
-from headwater.deploy.network.parts.sources import SourcePart
-from headwater.deploy.network.parts.topology import KINDS, NODES_EXAMPLE, NodePart
+from headwater.deploy.network.models.network import NetworkPart
+from headwater.deploy.network.models.sinks import SinkPart
+from headwater.deploy.network.models.sources import SourcePart
+from headwater.deploy.network.models.topology import KINDS, NODES_EXAMPLE, NodePart
 from headwater.deploy.network.sources_and_sinks import destination_of, feeds_of
 from headwater.deploy.network.units import host_and_port
 from headwater.deploy.network.yaml_file import Sheet

@@ -8,11 +8,11 @@ import yaml
 
 from headwater.deploy.network.brokers import Brokers
 from headwater.deploy.network.generators import read_values
+from headwater.deploy.network.models.sinks import DESTINATION_EXAMPLE, SinkPart
+from headwater.deploy.network.models.sources import FEED_KEYS, FEED_OPTIONS, SourcePart
 from headwater.deploy.network.mqtt_feeds import mqtt_feed
-from headwater.deploy.network.parts.sinks import DESTINATION_EXAMPLE, SinkPart
-from headwater.deploy.network.parts.sources import FEED_KEYS, FEED_OPTIONS, SourcePart
 from headwater.deploy.network.yaml_file import Sheet
-from headwater.node.traces.prepared_folder import any_file, is_prepared
+from headwater.node.traces.prepared_trace import any_file, is_prepared
 from headwater.node.traces.rows import EXTENSIONS, TraceSource
 from headwater.protocol.destinations import WAYS, why_no_address, why_no_topic
 from headwater.protocol.edge import (

@@ -1,8 +1,8 @@
 """The node process: an event loop around the machine.
 
-Whatever comes in is put into the journal and handled at once; what follows from it leaves the node when the journal
-has it. While one group of records is being written the next one gathers, so a busy node writes few large groups and an
-idle one writes at once.
+The process journals every input and handles it at once; the effects leave the node when the input is durable. While
+one group of records is being written the next one gathers, so a busy node writes few large groups and an idle one
+writes at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measures whether a stage costs more than its fallback would, as far as its node can see.
 
-The coordinator has told how many links an event of each input, and of what the stage sends, crosses now and would cross
-instead. What comes and goes is counted in turns; only the last few are kept.
+The coordinator has said how many links an event of each input, and of the stage's output, crosses now and would cross
+with the fallback. The node counts these events in turns and keeps the last few.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from headwater.node.traces.converting import DEFAULT_NODE
-from headwater.node.traces.prepared_folder import files_of, is_prepared
+from headwater.node.traces.prepared_trace import files_of, is_prepared
 from headwater.node.traces.reader import TraceReader, TraceSource, survey
 from headwater.protocol.edge import USUAL, Layout
 from headwater.protocol.events import Event, EventType

@@ -2,7 +2,7 @@
 
 Numbers mean what they mean to the engine: integers have no bound, comparisons of an integer with a float are exact, and
 floats follow IEEE 754. An integer column is a long where its range shows that it fits, and a decimal otherwise; where a
-value leaves even that, or could be rounded differently from the engine rounds it, the job ends with a sentence instead
+value leaves even that, or could be rounded differently than in the engine, the job ends with a sentence instead
 of a wrong answer.
 """
 

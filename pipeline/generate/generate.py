@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipeline.generate.model import Choice, Derived, Generation, Normal, Stream, Uniform, zipf_shares
-from headwater.pipeline.prepare.prepared import Prepared, Unfinished, write_manifest
+from headwater.pipeline.prepare.prepared_trace import Prepared, Unfinished, write_manifest
 from headwater.pipeline.prepare.raw import PLACE
 from headwater.pipeline.prepare.shaping import RAW, REASON, SOURCE, SPARK_KINDS, all_events, checked, nearest
 from headwater.pipeline.prepare.traces import Tell, write_events

@@ -1,7 +1,7 @@
 """Decides before sorting which task sorts which events of a trace, and where its numbers begin.
 
 Time is cut into slots, short ones near the time that most events are thought to be near and longer ones away from it,
-so that a first look at the events, which counts them, needs not know how long the trace is. Slots are then put together
+so that a first look at the events, which counts them, need not know how long the trace is. Slots are then put together
 to parts with about as many events each. Parts follow each other by node and time; so the counts of the slots say how
 many events of a node lie in earlier parts, however the events come to their parts.
 """

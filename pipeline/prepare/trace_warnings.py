@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipeline.prepare.descriptions import UNITS, Description, NumberTime
-from headwater.pipeline.prepare.prepared import NodeSummary, TypeSummary
+from headwater.pipeline.prepare.prepared_trace import NodeSummary, TypeSummary
 from headwater.pipeline.prepare.shaping import SOURCE
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural

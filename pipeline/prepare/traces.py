@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipeline.prepare.descriptions import Description
 from headwater.pipeline.prepare.partitioning import LOOKED_AT, SLOT, Parts, Slots, parts_of
-from headwater.pipeline.prepare.prepared import (
+from headwater.pipeline.prepare.prepared_trace import (
     BAD_ROWS,
     EVENTS,
     Manifest,

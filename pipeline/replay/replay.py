@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.replay.lockstep import Council, Invitation, Stopped, TaskProgress
 from headwater.pipeline.replay.replay_task import Fed, FeedingOptions, feed
 from headwater.pipeline.replay.rows import READ_ROWS

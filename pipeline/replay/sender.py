@@ -1,7 +1,7 @@
 """The links of one task to the nodes that it streams to.
 
-Whatever is sent to a node goes in order and is kept until the node has answered that it is durable. A node that was
-killed is told again what it has not answered; what it has already it knows by the number.
+Whatever is sent to a node goes in order and is kept until the node has answered that it is durable. After
+a node was killed, everything that it has not answered is sent again; it recognises by the numbers what it has already.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.pipeline.prepare.prepared import Manifest
+from headwater.pipeline.prepare.prepared_trace import Manifest
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.inputs import Recorded, ReportNote
 from headwater.pipeline.report.matches import PERCENTILES, RunComparison, RunDeliveries

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Final, NamedTuple
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, RunFiles
 from headwater.pipeline.report.matches import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report.assemble import MeasuredRun, Spans, assemble
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.in_process import RecordsInProcess

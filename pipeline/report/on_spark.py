@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report import matches, metrics
 from headwater.pipeline.report.buckets import Buckets, bucket
 from headwater.pipeline.report.inputs import RunFiles, read_lines

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.matches import RunComparison, RunDeliveries
 from headwater.pipeline.report.metrics import Coverage, RunCounts

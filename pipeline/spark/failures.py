@@ -1,6 +1,6 @@
 """Explains a failed Spark job in one sentence: which file, what is wrong with it, and what to do.
 
-Spark tells of everything by long traces of Java's, in which the reason is the last of several causes.
+Spark reports a failure as a long Java stack trace, in which the reason is the last of several causes.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.pipeline.prepare.prepared import Prepared, Unfinished
+from headwater.pipeline.prepare.prepared_trace import Prepared, Unfinished
 from headwater.pipeline.spark.paths import to_write
 from headwater.pipeline.verify.compare import KINDS, Difference, RuleFigures, Wanted, compared_with
 from headwater.pipeline.verify.counted import counted_with

@@ -33,7 +33,7 @@ from headwater.deploy.simulation.births import births
 from headwater.deploy.simulation.recording import Recorder
 from headwater.deploy.simulation.simulator import simulate
 from headwater.deploy.simulation.traffic_and_delay import RunFigures, figures, percentile
-from headwater.pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
+from headwater.pipeline.prepare.prepared_trace import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
 from headwater.pipeline.report.buckets import BUCKETS_MAX, Buckets
 from headwater.pipeline.report.inputs import Recorded, find_files
 from headwater.pipeline.report.job import report_tables

@@ -27,7 +27,7 @@ from headwater.deploy.network.file import NetworkFileError, read_network
 from headwater.deploy.network.planning_problem import network_problem, statistics_of
 from headwater.deploy.network.sampled_statistics import sampled
 from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, KeptAttribute, NumberTime, RawSource
-from headwater.pipeline.prepare.prepared import MANIFEST
+from headwater.pipeline.prepare.prepared_trace import MANIFEST
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.statistics import pair_counts
 from headwater.pipeline.statistics.arrivals import arrivals, floor_125, window_sizes

@@ -29,7 +29,7 @@ from headwater.pipeline.prepare.descriptions import (
     Region,
     TextTime,
 )
-from headwater.pipeline.prepare.prepared import MANIFEST, Prepared, check_target, open_prepared
+from headwater.pipeline.prepare.prepared_trace import MANIFEST, Prepared, check_target, open_prepared
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.spark.failures import in_a_sentence
 from headwater.protocol.errors import ConfigError

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from headwater.deploy.cli.common import RunFailed
-from headwater.deploy.cluster import addresses, machine
+from headwater.deploy.cluster import addresses, host
 from headwater.deploy.cluster.addresses import choose_subnets, device_towards
 from headwater.deploy.cluster.backend import ClusterBackend, Wishes, names_of, noted
 from headwater.deploy.cluster.backends import backend_of
 from headwater.deploy.cluster.children import spawn
-from headwater.deploy.cluster.machine import call
+from headwater.deploy.cluster.host import call
 from headwater.deploy.cluster.run_plan import RunPlan
 from headwater.deploy.cluster.runs import Run, marked
 from headwater.deploy.cluster.stop import stop
@@ -245,12 +245,12 @@ def test_what_is_missing_is_named_with_its_package(
     kind: str, program: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(machine, "tool", lambda name: None if name == program else f"/usr/bin/{name}")
+    monkeypatch.setattr(host, "tool", lambda name: None if name == program else f"/usr/bin/{name}")
     with pytest.raises(ConfigError, match=f"needs {program}.*apt-get install -y --no-install-recommends {package}"):
         backend_of(kind).check()
 
 
 def test_networks_of_this_machine_are_known() -> None:
-    if machine.tool("ip") is None:
+    if host.tool("ip") is None:
         pytest.skip("this machine has no ip (iproute2)")
     assert all(isinstance(each, ipaddress.IPv4Network) for each in addresses.used_here())

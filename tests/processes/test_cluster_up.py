@@ -15,7 +15,7 @@ import pytest
 
 from headwater.deploy.cluster.backend import short_id
 from headwater.deploy.cluster.backends import backend_of
-from headwater.deploy.cluster.machine import call
+from headwater.deploy.cluster.host import call
 from headwater.deploy.cluster.run_plan import KINDS
 from headwater.deploy.cluster.runs import Run, marked
 from headwater.deploy.cluster.stop import stop

@@ -2,11 +2,11 @@
 
 Every query is planned by the dynamic programme beside what the others carry; then queries are taken out and planned
 again, one after the other and in groups, as long as the whole becomes cheaper. To leave plans that no single query can
-improve, the search pretends that types are carried further than they are, and moves work between nodes. What comes of
-it is kept only if its true cost is lower and it obeys the latency bound.
+improve, the search pretends that types are carried further than they are, and moves work between nodes. The
+result is kept only if its true cost is lower and it obeys the latency bound.
 
 Where events may be pulled, all of this is done without at first, then from there on with pulling as one more choice for
-every input: so the plan is never dearer than the one found first, which pushes everything.
+every input: so the plan never costs more than the one found first, which pushes everything.
 """
 
 from __future__ import annotations

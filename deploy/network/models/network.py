@@ -9,12 +9,12 @@ from pydantic import Field
 
 from headwater.deploy.network.fields import FilePart, Given, Listed, Named, NamedEntries, OneOrMore
 from headwater.deploy.network.mistakes import wrong
-from headwater.deploy.network.parts.forms import DURATION
-from headwater.deploy.network.parts.mqtt import MqttPart
-from headwater.deploy.network.parts.sinks import SinkPart
-from headwater.deploy.network.parts.sources import SourcePart
-from headwater.deploy.network.parts.statistics import StatisticsPart
-from headwater.deploy.network.parts.topology import EventAttributes, LinkPart, Nodes
+from headwater.deploy.network.models.forms import DURATION
+from headwater.deploy.network.models.mqtt import MqttPart
+from headwater.deploy.network.models.sinks import SinkPart
+from headwater.deploy.network.models.sources import SourcePart
+from headwater.deploy.network.models.statistics import StatisticsPart
+from headwater.deploy.network.models.topology import EventAttributes, LinkPart, Nodes
 from headwater.deploy.network.values import OneOf, QuantityEntry, TextEntry, lasting
 from headwater.deploy.network.yaml_tree import Scalar
 from headwater.protocol.strategy import STRATEGIES

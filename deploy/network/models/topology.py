@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from headwater.deploy.network.fields import ITEMS, MAPPING, VALUE, FilePart, Listed, Named, NamedEntries, shape
 from headwater.deploy.network.mistakes import wrong
-from headwater.deploy.network.parts.forms import DURATION, NUMBER
+from headwater.deploy.network.models.forms import DURATION, NUMBER
 from headwater.deploy.network.units import bandwidth_bps, duration_us, share_of
 from headwater.deploy.network.values import QuantityEntry, TextEntry
 from headwater.deploy.network.yaml_tree import Scalar

@@ -18,8 +18,8 @@ from headwater.deploy.network.fields import (
     shape,
 )
 from headwater.deploy.network.mistakes import wrong
-from headwater.deploy.network.parts.forms import DURATION, NUMBER, RATE
-from headwater.deploy.network.parts.mqtt import Qos, topic
+from headwater.deploy.network.models.forms import DURATION, NUMBER, RATE
+from headwater.deploy.network.models.mqtt import Qos, topic
 from headwater.deploy.network.units import UNIT_WORDS, delimiter_of, duration_us, rate_per_s, speed_of
 from headwater.deploy.network.values import SCALAR, NumberEntry, OneOf, QuantityEntry, TextEntry
 from headwater.deploy.network.yaml_tree import Scalar

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
 from headwater.deploy.network.fields import MAPPING, VALUE, FilePart, Given, Named, NamedEntries, shape
 from headwater.deploy.network.mistakes import mistake, wrong
-from headwater.deploy.network.parts.forms import NUMBER, RATE
+from headwater.deploy.network.models.forms import NUMBER, RATE
 from headwater.deploy.network.units import rate_per_s
 from headwater.deploy.network.values import OneOf, QuantityEntry, TextEntry, float_of
 from headwater.deploy.network.yaml_tree import Scalar

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from headwater.deploy.network.fields import HIDDEN, FilePart, Given, OneOrMore
-from headwater.deploy.network.parts.mqtt import Qos
+from headwater.deploy.network.models.mqtt import Qos
 from headwater.deploy.network.values import OneOf, TextEntry
 from headwater.deploy.network.yaml_tree import Scalar
 
