@@ -67,7 +67,7 @@ class Memory:
         return self._told_by(node).plan
 
     def newest(self, node: str) -> int:
-        """The newest plan that a node has heard of, be it only to keep it."""
+        """The newest plan that a node has received, even if only to store it."""
         recalled = self._told_by(node)
         return max(recalled.plan, plan_of(recalled.pieces.values()))
 

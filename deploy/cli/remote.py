@@ -29,7 +29,7 @@ RemoteOption = Annotated[
 RemoteStrategyOption = Annotated[
     str,
     typer.Option(
-        help="How lookups come by what is not at hand: "
+        help="How lookups get values that are not cached: "
         + "; ".join(f"{name}: {row.about}" for name, row in STRATEGIES.items())
         + ".",
         metavar="|".join(STRATEGIES),

@@ -55,7 +55,7 @@ class SimulatedRun:
 
 
 def check_feeds(run: SimulatedRun) -> None:
-    """Only what a simulation can bring about, and only so much of it that it ends."""
+    """Checks that the network can be simulated, and that the simulation ends."""
     if run.until_us is not None and run.until_us <= 0:
         raise ConfigError("a run of no duration has no events; give it more, as in --duration 10s")
     for source, feed in zip(run.file.network.sources, run.file.feeds, strict=True):

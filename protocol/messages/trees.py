@@ -18,7 +18,7 @@ ROOT_COST: Cost = (0, 0)
 
 
 def extended(cost: Cost, delay_us: int) -> Cost:
-    """The cost of a path and one more link: always more than the path alone, and never less for a dearer path."""
+    """The cost of a path and one more link: always more than the path alone, and never less for a costlier path."""
     delay_sum_us, zero_hops = cost
     return (delay_sum_us + delay_us, 0) if delay_us else (delay_sum_us, zero_hops + 1)
 

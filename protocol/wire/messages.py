@@ -165,7 +165,7 @@ class LinkWire:
         self._reader = RowReader(types, specs)
 
     def reset(self) -> None:
-        """The other end remembers nothing of us, and we shall hear nothing any more of what it has said."""
+        """The other end remembers nothing of us, and will send nothing more of what it had begun to say."""
         self._begin({}, {}, {})
 
     def retyped(self, types: Iterable[EventType]) -> None:

@@ -1,4 +1,4 @@
-"""Pulling as a choice of the planner: priced by hand, never dearer, right, and told."""
+"""Pulling as a choice of the planner: priced by hand, never costlier, right, and told."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_a_type_with_two_roles_neither_asks_nor_is_asked_for() -> None:
     assert asking(rule, lambda conditions: 0.5 ** len(conditions)) == {}
 
 
-# Never dearer --------------------------------------------------------------------------------------------------------
+# Never costlier ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["c01", "c13", "c22", "c43"])

@@ -126,7 +126,7 @@ class QuerySets:
         return list(map(min, *paying)) if len(paying) > 1 else paying[0] if paying else None
 
     def _ask_row(self, ask: Ask) -> list[float] | None:
-        """What it costs on each node; infinity where sending everything is never dearer, None if that is everywhere."""
+        """The cost on each node; infinity where sending everything is never costlier, None if that is everywhere."""
         space = self.space
         request_rate, answer_rate = space.rates_of(ask)
         type = space.type_number[ask.type]

@@ -63,7 +63,7 @@ def _delay(rows: Sequence[ResultRow]) -> Finding:
 
 
 def _crossing(rows: Sequence[ResultRow]) -> Finding:
-    claim = f"mt is cheaper than st below about {CROSSING} subscriptions per processor, and dearer well above"
+    claim = f"mt is cheaper than st below about {CROSSING} subscriptions per processor, and costlier well above"
     traffic = curves(rows, 12, "traffic_per_s")
     st, mt = traffic.get("st", {}), traffic.get("mt", {})
     ratios = {x: mt[x].value / st[x].value for x in st if x in mt and st[x].value}
