@@ -262,7 +262,7 @@ def growth_with_rules() -> str:
 def counting() -> str:
     """Counting instead of listing, where a repetition makes the matches many."""
     a, b, c = (EventType(name, {}) for name in "ABC")
-    rules = parse_rules([Source("SEQ(A a, B+ b[], C c) WITHIN 1 s", "kleene.sase", "sase")], (a, b, c))
+    rules = parse_rules([Source("SEQ(A a, B+ b[], C c) WITHIN 1 s", "repetition.sase", "sase")], (a, b, c))
     row = Event.from_row
     events = [row((0, "n", 0, a)), *(row((i, "n", i, b)) for i in range(1, 17)), row((20, "n", 20, c))]
 

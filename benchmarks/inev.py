@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.inev_cases import random_case
+from headwater.coordinator.inev.model.case_costs import estimate
 from headwater.coordinator.inev.model.case_files import Case, case_from, read_case
-from headwater.coordinator.inev.model.costs import estimate
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.paper import paper_plan

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from headwater.deploy.experiments.inev.bricks import query, ring, singles, sources, zipf
+from headwater.deploy.experiments.inev.random_networks import query, ring, singles, sources, zipf
 
 
 def random_case(

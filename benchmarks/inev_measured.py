@@ -25,8 +25,8 @@ from statistics import fmean, stdev
 
 from benchmarks.inev_networks import SHAPES, Example, random_network, trace
 from headwater.coordinator.inev.model.problem import primitive
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.plan.plans import Placement, Plan, TaskInput, Transfer, plan_from
-from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.search.baselines import central_solution
 from headwater.coordinator.inev.search.space import Space
 from headwater.coordinator.shortest_paths import leader

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.layout.ground import Ground
+from headwater.coordinator.layout.planner_interface import Ground
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules
@@ -131,7 +131,7 @@ SHAPES: dict[str, Callable[[random.Random], Shaped]] = {
     "and3": _conjunction,
     "seq4": _long,
     "negation": _negation,
-    "kleene": _repetition,
+    "repetition": _repetition,
     "filter": _filtered,
     "same": _agreement,
     "equal": _equality,

@@ -214,8 +214,8 @@ def _node_main(
 ) -> None:
     import uvloop
 
-    from headwater.node.daemon.collector import Collector
     from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
+    from headwater.node.daemon.garbage_collection import Collector
     from headwater.node.daemon.process import recovered, set_up_logging
 
     _begin(log)

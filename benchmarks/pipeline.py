@@ -34,7 +34,7 @@ from headwater.deploy.reporting.page import page
 from headwater.pipeline.generate.generate import generated_events
 from headwater.pipeline.generate.model import Attribute, Choice, Generation, Normal, Stream, Uniform
 from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, KeptAttribute, NumberTime, RawSource
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.report.inputs import Recorded, schema_of
 from headwater.pipeline.report.job import report_tables

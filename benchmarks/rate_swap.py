@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.requests import FallBack, PlanAnew
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import simulate

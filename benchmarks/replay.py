@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.network_kit import NETWORK, Stage, a_folder, load
-from headwater.pipeline.prepare.prepared import (
+from headwater.pipeline.prepare.prepared_trace import (
     EVENTS,
     Manifest,
     NodeSummary,

@@ -4,7 +4,7 @@ W1  keyed sequence     SEQ(A a, B b, C c) WHERE a.id = b.id = c.id WITHIN 10 s
 W2  ordered sequence   SEQ(A a, B b, C c) WHERE a.v < b.v < c.v (v in 0..999) WITHIN 200 ms
 W3  keyed negation     SEQ(A a, !B b, C c), same id, WITHIN 10 s
 W4  100 rules          rule i: C_i() and last B_i() within 60 s from C_i and last A_i() within 60 s from B_i
-W5  keyed Kleene       SEQ(A a, B+ b[], C c), same id, WITHIN 2 s
+W5  keyed repetition   SEQ(A a, B+ b[], C c), same id, WITHIN 2 s
 
 One event every 0.1 ms for W1, W3, W5 (types A..J, 1,000 ids), every 1 ms for W2 (types A..J) and W4 (120 types, drawn
 with a Zipf-like skew).
@@ -94,7 +94,7 @@ WORKLOADS = (
     ),
     Workload("W4", "100 rules with last", 300_000, 275_978, "tesla", _hundred_rules(), "T-Rex 395k", 400_000),
     Workload(
-        "W5", "keyed Kleene", 300_000, 125_232, "sase",
+        "W5", "keyed repetition", 300_000, 125_232, "sase",
         "SEQ(A a, B+ b[], C c) WHERE SAME[id] WITHIN 2 s", "Flink CEP 57k", 500_000,
     ),
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""Decides what runs where: processing trees, cost models and planners, and how a change reaches a running network."""
+"""Decides what runs where: trees, cost models and planners, and how a change reaches a running network."""

@@ -14,10 +14,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
-from headwater.coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
-from headwater.coordinator.contents import Contents
-from headwater.coordinator.layout.ground import Ground, Planner, at_the_middle
-from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.layout.current_layout import Layings
+from headwater.coordinator.layout.planner_interface import Ground, Planner, at_the_middle
 from headwater.coordinator.losses import (
     BrokenTree,
     Fact,
@@ -31,6 +29,8 @@ from headwater.coordinator.losses import (
     renews_all,
 )
 from headwater.coordinator.node_plans import Shares
+from headwater.coordinator.plan_contents import UNBOUNDED_US as UNBOUNDED_US
+from headwater.coordinator.plan_contents import Contents
 from headwater.coordinator.requests import (
     Change,
     ChangeOutcome,
@@ -219,7 +219,7 @@ class Coordinator:
         return self._next_change()
 
     def take_outcomes(self) -> list[ChangeOutcome]:
-        """What became of changes since this was last asked."""
+        """The outcome of changes since this was last asked."""
         outcomes, self._outcomes = self._outcomes, []
         return outcomes
 
@@ -432,7 +432,7 @@ class Coordinator:
         return orders + self._recover_if_told()
 
     def _recover_if_told(self) -> Orders:
-        """All nodes have answered: build anew what is broken, from where the broken trees have delivered."""
+        """All nodes have answered: rebuild what is broken, from where the broken trees have delivered."""
         if not self._question.is_open or self._question.unanswered(self.nodes()):
             return []
         over: Orders = []

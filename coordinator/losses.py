@@ -1,4 +1,4 @@
-"""What was lost or came back, and the question to all nodes how far trees have delivered, on which the answer depends.
+"""Losses and returns of nodes and links, and the query to all nodes how far trees have delivered.
 
 One question is asked at a time; what is lost while it is open is dealt with by the same answers, since what they say
 stays true: nodes keep what is later from their answer on.
@@ -65,7 +65,7 @@ Fact: TypeAlias = LostLink | LostNode | Rejoined | Relinked | NodeBack | LinkBac
 
 
 def renews_all(fact: Fact, *, is_whole: bool) -> bool:
-    """Whether all trees are built anew for it, and not only those that it breaks. ``is_whole``: every tree reaches all
+    """Whether all trees are rebuilt for it, and not only those that it breaks. ``is_whole``: every tree reaches all
     nodes."""
     match fact:
         case Rejoined() | Relinked() | NodeBack():

@@ -1,4 +1,4 @@
-"""What each node is told of a plan."""
+"""Computes the share of a plan that each node is told."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
-from headwater.coordinator.contents import Contents, composite_type
 from headwater.coordinator.losses import TreeName
+from headwater.coordinator.plan_contents import Contents, composite_type
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.graphs import Graph
 from headwater.protocol.messages.plans import PlannedTree, Share

@@ -1,13 +1,15 @@
-"""The planners of planned strategies, one row each: a new planned strategy is a row here and one in
-``protocol.strategy``."""
+"""The planners of planned strategies, one row each.
+
+A new planned strategy is a row here and one in ``protocol.strategy``.
+"""
 
 from __future__ import annotations
 
 from typing import Final, Protocol, runtime_checkable
 
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.coordinator.layout.ground import Ground, Planner, Routes
+from headwater.coordinator.inev.plan.layouts import InevPlanner
+from headwater.coordinator.layout.planner_interface import Ground, Planner, Routes
 from headwater.coordinator.layout.stages import Layout
 from headwater.protocol.strategy import strategy_of
 

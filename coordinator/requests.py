@@ -1,5 +1,6 @@
-"""What can be asked of a coordinator, one value for each request: HTTP is parsed into it, the journal keeps it, the
-machine puts it into the queue, and the core makes the change.
+"""Requests to the coordinator, one value for each.
+
+HTTP is parsed into a request, the journal records it, the machine queues it, and the core makes the change.
 
 Most requests are changes, which the core makes as they are. A few stand for several changes, or for one that depends on
 what there is when their turn comes (``ReplaceRule``, a ``DeployRules`` that replaces, those of clients). Decisions
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias, assert_never
 
 from headwater.coordinator.layout.fallback import StageName
-from headwater.coordinator.layout.ground import Planner
+from headwater.coordinator.layout.planner_interface import Planner
 from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import EventType
 from headwater.protocol.network import Sink, Source
@@ -111,7 +112,7 @@ class PlanAnew:
 
 @dataclass(frozen=True, slots=True)
 class FallBack:
-    """Have a stage evaluated as its fall-back says, from now on; everything else stays where it is. Nodes have found
+    """Have a stage evaluated as its fallback says, from now on; everything else stays where it is. Nodes have found
     that the stage costs more than it saves."""
 
     stages: tuple[StageName, ...]
@@ -187,7 +188,7 @@ Request: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class ChangeOutcome:
-    """What became of a change."""
+    """The outcome of a change."""
 
     change: Change
     ticket: int | None

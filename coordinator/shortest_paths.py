@@ -1,4 +1,4 @@
-"""Distances in a network, the node that is nearest to all others, and shortest-path trees.
+"""Distances in a network, its central node, and shortest-path trees.
 
 The cost of a path is no sum (``protocol.messages.trees.extended``), so networkx's Dijkstra cannot build these trees. It
 finds the distances between 200 nodes in 44 ms (here: 57 ms), but importing it takes 190 ms, which every start of a

@@ -1,5 +1,6 @@
-"""The coordinator's part in processing trees: which there are, under which epoch, and whether nodes have built them as
-computed. The states of a tree on a node are a table in ``node/plans/lifecycle.py``.
+"""The coordinator's part in trees: which there are, under which epoch, and whether nodes have built them as computed.
+
+The states of a tree on a node are a table in ``node/plans/lifecycle.py``.
 
 Nothing is sent from here. Methods return orders (``protocol.messages.trees``) with the node each of them is for; the
 order of the list matters per node only.
@@ -151,7 +152,7 @@ class TreeKeeper:
         return True
 
     def tree_broken(self, tree: str, epoch: int) -> Orders:
-        """A node tells that a tree lost a link there: it is built anew, unless that has been decided already."""
+        """A node tells that a tree lost a link there: it is rebuilt, unless that has been decided already."""
         return self._rebuild([tree]) if self.is_current(tree, epoch) else []
 
     def drained(self, tree: str, epoch: int) -> Orders:
@@ -181,7 +182,7 @@ class TreeKeeper:
     # -- losses, for good ---------------------------------------------------------------------------------------------
 
     def lost_link(self, one: str, other: str) -> Orders:
-        """A link is lost: both ends drop it, and trees that use it or do not stand yet are built anew without it."""
+        """A link is lost: both ends drop it, and trees that use it or do not stand yet are rebuilt without it."""
         self.check_link(one, other)
         link = (min(one, other), max(one, other))
         if link in self._lost_links:
@@ -216,7 +217,7 @@ class TreeKeeper:
         return [*orders, self._start(better)]
 
     def lost_node(self, node: str) -> Orders:
-        """A node is lost: its tree ends, a lost leader is replaced, and every other tree it was in is built anew."""
+        """A node is lost: its tree ends, a lost leader is replaced, and every other tree it was in is rebuilt."""
         self.check_node(node)
         if node in self._lost_nodes:
             return []

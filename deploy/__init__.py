@@ -1,1 +1,1 @@
-"""What people run: the command, and the reading of traces and tables."""
+"""What users run: the command, network files, the simulator, clusters, reports and experiments."""

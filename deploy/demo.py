@@ -1,4 +1,4 @@
-"""The demonstration: seven nodes detect fires; real processes, fed over MQTT. ``scripts/demo`` runs it."""
+"""The demo: seven nodes detect fires as real processes that MQTT devices feed. ``scripts/demo`` runs it."""
 
 from __future__ import annotations
 

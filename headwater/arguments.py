@@ -12,7 +12,7 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType, Value
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Source, language_of
-from headwater.protocol.languages.sources import LANGUAGES
+from headwater.protocol.languages.rule_texts import LANGUAGES
 
 RuleText: TypeAlias = "str | os.PathLike[str] | Source"
 """Rules as a text, or as the path of a ``.tesla`` or ``.sase`` file."""

@@ -188,7 +188,7 @@ class Engine:
         - optionally ``node`` (where it was seen) and ``seq`` (its number there). Without ``seq`` events are numbered,
         - its attributes: numbers, strings and booleans. Columns that are empty for a type are not attributes of it.
 
-        ``time_column`` and ``type_column`` name other columns for the time and the type. Each call starts anew, so that
+        ``time_column`` and ``type_column`` name other columns for the time and the type. Each call starts over, so that
         an engine can be used for one input after the other.
 
         With ``lateness_us`` the events are taken as a stream instead: the call returns an iterator, which reads one

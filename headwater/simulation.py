@@ -14,8 +14,8 @@ from headwater.deploy.cli.output import in_key_order
 from headwater.deploy.cli.simulated_run import SimulatedRun, difference, perform
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.network.units import duration_us
-from headwater.deploy.simulation.figures import OVERHEAD_KINDS, RunFigures, figures, render
 from headwater.deploy.simulation.outcome import Delivery
+from headwater.deploy.simulation.traffic_and_delay import OVERHEAD_KINDS, RunFigures, figures, render
 from headwater.matches import Matches
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError

@@ -1,1 +1,1 @@
-"""One node: the engine that evaluates rules, and the explanation of what it finds."""
+"""A node: evaluates rules over events, forwards streams and delivers composite events."""

@@ -1,4 +1,4 @@
-"""Publish events to a running network and hear of what it finds, from any Python program.
+"""The client for Python programs: publishes events to a running network and receives what it finds.
 
     async with Client("p7", "tcp://127.0.0.1:7007", name="smoke-detector") as client:
         await client.publish("Smoke", {"area": "A1"})
@@ -26,7 +26,7 @@ import msgpack
 from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import Value, plain, whole
 from headwater.protocol.links import Hub, Keys, LinkSettings
-from headwater.protocol.links.parts import Joined
+from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.messages.control import CLIENT
 
 PUBLICATIONS_MAX: Final = 32  # that may wait for their answers; ``publish`` waits for room
@@ -73,7 +73,7 @@ class Client:
         self._keys = keys
         self._hub: Hub | None = None
         self._life = secrets.token_hex(8)
-        """Tells this object from any other under the name. Publications are counted anew in each life."""
+        """Tells this object from any other under the name. Publications are counted from 1 in each life."""
         self._count = 0
         self._slots = asyncio.Semaphore(PUBLICATIONS_MAX)
         self._publications: dict[int, tuple[bytes, asyncio.Future[list[Any]]]] = {}
@@ -310,8 +310,8 @@ class _Subscription:
                 self.answer.exception()  # a reader of the stream hears of it, too
 
     def put(self, life: str, items: list[Any]) -> bool:
-        """Keep what is new for the program; whether there were repetitions."""
-        if life != self._life:  # the node has lost its memory and counts anew
+        """Keep what is new for the program; whether there were duplicates."""
+        if life != self._life:  # the node has lost its memory and counts from 1 again
             self._life, self._last = life, 0
         repeated = False
         for number, item in items:

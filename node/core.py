@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, TypeAlias, assert_never
 
 from headwater.node import invariants as validation
-from headwater.node import snapshot as saving
+from headwater.node import snapshot
 from headwater.node.effects import (
     Born,
     BornTogether,
@@ -31,8 +31,8 @@ from headwater.node.effects import (
 from headwater.node.plans.forest import Forest
 from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.step import Work
-from headwater.node.streams.admission import Testimony, are_exact
 from headwater.node.streams.feeds import Inlet
+from headwater.node.streams.neighbour_checks import Testimony, are_exact
 from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.node.streams.outlets import Outlet
 from headwater.node.tasks.rule_failures import NOTED
@@ -67,7 +67,7 @@ class NodeSettings:
     replayed: bool = False
     """Events have the times of traces: the latest event, not the clock, tells how old something is."""
     patience: StagePatience = PATIENT
-    """How long a stage of a plan may cost more than its fall-back."""
+    """How long a stage of a plan may cost more than its fallback."""
     restless: bool = False
     """Masters of push-pull change at every review: a test that a change loses and repeats nothing."""
 
@@ -371,14 +371,14 @@ class NodeCore:
 
     def save(self) -> bytes:
         """The whole state of the node."""
-        return saving.save(self)
+        return snapshot.save(self)
 
     @staticmethod
     def restored(data: bytes) -> NodeCore:
         """The node as it was saved."""
-        core = saving.restore(data)
+        core = snapshot.restore(data)
         if not isinstance(core, NodeCore):
-            raise saving.StateError("this is not a saved node")
+            raise snapshot.StateError("this is not a saved node")
         return core
 
     def validate(self, now_us: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What goes into a node's core and what comes out: plain values, performed by a runtime."""
+"""The inputs and effects of a node's core: plain values, which a runtime delivers and performs."""
 
 from __future__ import annotations
 

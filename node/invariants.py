@@ -1,4 +1,4 @@
-"""What must hold inside one node at any time, and what must be over when nothing will come any more.
+"""Invariants of a node: what must hold at any time, and what must be empty once no more input will come.
 
 Every sentence names what is wrong and where. The simulator asks after housekeeping; tests may ask at any time between
 two calls into the core.
@@ -43,7 +43,7 @@ def unfinished(core: NodeCore) -> Iterator[str]:
     for number, inlet in core.inlets.items():
         where = f"stream {number} from {inlet.child} ({describe(inlet.stream)})"
         if inlet.asked:
-            yield f"{where}: the watermarks {sorted(inlet.asked)} were asked for and never told"
+            yield f"{where}: the watermarks {sorted(inlet.asked)} were asked for and never sent"
         if inlet.seen < inlet.serial:
             yield f"{where}: awakening {inlet.serial} was never answered, only {inlet.seen}"
     for (neighbour, number), outlet in core.outlets.items():

@@ -1,4 +1,4 @@
-"""A node's state as bytes, and back.
+"""Saves a node's state as bytes, and restores it.
 
 Everything in a core is plain data but for three things, which are saved as what they are made from: engines (their
 rules and a snapshot), compiled conditions (their expressions), and composites (their bindings and values).
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from functools import cache
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 from headwater.node.engine import Engine
-from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.events import EventType
+from headwater.protocol.formats import NODE_STATE
+from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.links.numbering import Outgoing
-from headwater.protocol.links.parts import Joined
 from headwater.protocol.messages.tallies import Question, Tally
 from headwater.protocol.pattern import Rule
 from headwater.protocol.state import Format, Made, Vocabulary
@@ -23,9 +24,6 @@ from headwater.protocol.state.values import CLASSES, MADE, by_name
 from headwater.protocol.tallies import Extreme, Total
 from headwater.protocol.wire import codec
 from headwater.protocol.wire.messages import LinkWire
-
-FORMAT_NUMBER: Final = 1
-"""Of what cores and machines are made of; ``protocol.state`` says what a change of it takes."""
 
 
 @cache
@@ -43,7 +41,7 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    return Format(kind="node", number=FORMAT_NUMBER, vocabulary=vocabulary)
+    return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary)
 
 
 def _classes() -> dict[str, type]:
@@ -52,7 +50,8 @@ def _classes() -> dict[str, type]:
     The classes are imported here and not above: those of cores and machines import this module.
     """
     from headwater.node import core
-    from headwater.node.daemon import durable, identities, machine, records
+    from headwater.node.daemon import duplicates as repeats
+    from headwater.node.daemon import journal_records, link_state, machine, replays, sink_state
     from headwater.node.delivery import matches, subscriptions
     from headwater.node.observe import selectivity
     from headwater.node.plans import (
@@ -67,9 +66,18 @@ def _classes() -> dict[str, type]:
         tree_protocol,
         tree_tasks,
     )
-    from headwater.node.pull import masters, reach
+    from headwater.node.pull import awakening, masters
     from headwater.node.step import Numbers
-    from headwater.node.streams import admission, blockers, dedup, feeds, identity_map, outbox, outlets, sources
+    from headwater.node.streams import (
+        blockers,
+        duplicates,
+        feeds,
+        identity_map,
+        neighbour_checks,
+        outbox,
+        outlets,
+        sources,
+    )
     from headwater.node.tasks import task
     from headwater.node.tasks.aggregates import completion, planning, tallies
 
@@ -77,13 +85,13 @@ def _classes() -> dict[str, type]:
         **CLASSES,
         **by_name(Contest, PartialRule, Tally, Question, Total, Extreme),
         **by_name(core.NodeCore, core.NodeSettings, Numbers),
-        **by_name(machine.NodeMachine, durable.SinkState, durable.ReplayState, records.Publication),
-        "LinkState": durable.LinkState,
+        **by_name(machine.NodeMachine, sink_state.SinkState, replays.ReplayState, journal_records.Publication),
+        "LinkState": link_state.LinkState,
         "Outgoing": Outgoing,
         "JoinedParts": Joined,
         "LinkWire": LinkWire,
-        **by_name(identities._Device),
-        "Seen": identities.SeenCounters,
+        **by_name(repeats._Device),
+        "Seen": repeats.SeenCounters,
         "Found": matches.MatchBatch,
         **by_name(subscriptions.Delivered, subscriptions.Subscribers, subscriptions.Dispatcher),
         **by_name(selectivity.Predicate, selectivity.Selected),
@@ -98,9 +106,9 @@ def _classes() -> dict[str, type]:
         "TreeBuild": tree_protocol.Build,
         "Trees": tree_protocol.Trees,
         **by_name(masters.Slot, masters.PushPull),
-        "Reach": reach.PullReach,
-        **by_name(admission.Shapes, admission.Testimony, blockers.Candidates),
-        **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, dedup.Once, sources.LocalFeed, sources.EpochFeed),
+        "Reach": awakening.PullReach,
+        **by_name(neighbour_checks.Shapes, neighbour_checks.Testimony, blockers.Candidates),
+        **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, duplicates.Once, sources.LocalFeed, sources.EpochFeed),
         "Known": identity_map.IdentityMap,
         **by_name(identity_map._Stretch, outbox.Outbox, outbox.Inbox),
         **by_name(outlets.Outlet, outlets._Tap),

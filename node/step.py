@@ -1,4 +1,4 @@
-"""The work of one call into a node's core: what time it is, which tasks have something to do, what comes out."""
+"""The work of one call into a node's core: the current time, the tasks with input, and the effects so far."""
 
 from __future__ import annotations
 

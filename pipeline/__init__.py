@@ -1,1 +1,1 @@
-"""Prepares traces, learns statistics and analyses what runs have collected, in bulk, on Spark."""
+"""Bulk data on Spark: prepares and generates traces, counts statistics, replays, verifies and analyses runs."""

@@ -1,1 +1,1 @@
-"""What everything else speaks: events, patterns, rules and their languages, encodings."""
+"""What all parts of Headwater share: events, patterns, rule languages, messages, links, the journal and its formats."""

@@ -1,4 +1,4 @@
-"""Where the deliveries of a sink go, as people write it: in network files, to the coordinator, on the command line."""
+"""Destinations of deliveries as users write them: in network files, in requests, and on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the events of a source come from and where the deliveries of a sink go: plain values that travel to nodes."""
+"""Feeds and destinations: where the events of a source come from and where the deliveries of a sink go."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class TraceFeed:
 
 @dataclass(frozen=True, slots=True)
 class RateFeed:
-    """Events made up: so many per second, at regular or at random (Poisson) distances."""
+    """Generated events: so many per second, at regular or at random (Poisson) distances."""
 
     per_s: float
     times: Literal["poisson", "regular"]

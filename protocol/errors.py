@@ -1,4 +1,4 @@
-"""Errors that name who must act. A mistake inside Headwater itself is an assertion, never one of these."""
+"""Errors that name who must act. A bug in Headwater itself is an assertion, never one of these."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files and folders that appear under their names when all of them is there, and not before."""
+"""Atomic files and folders: a file or folder appears under its name only when it is complete."""
 
 from __future__ import annotations
 

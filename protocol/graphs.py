@@ -1,4 +1,4 @@
-"""A graph of streams, as the coordinator lays it over the network: what one node takes, evaluates, sends on, delivers.
+"""A stream graph as the coordinator lays it over the network: what one node reads, evaluates, forwards and delivers.
 
 Every stream has one origin, and a tree of links leads from it to all nodes that need it; so a node gets each of them
 from one neighbour at most. What a task reads is told in full: nothing is asked for but, of what is pulled, the windows
@@ -109,7 +109,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """A stage whose node is to tell when it costs more than its fall-back would (``CostsMore``). All nodes that
+    """A stage whose node is to tell when it costs more than its fallback would (``CostsMore``). All nodes that
     evaluate the stage watch it under the same number."""
 
     number: int

@@ -1,4 +1,4 @@
-"""A network as everyone speaks of it: nodes, links, sources, sinks, rules and the strategy. Plain, frozen data.
+"""A network: nodes, links, sources, sinks, rules and the strategy. Plain, frozen data.
 
 How the events of a source come about (a trace, a device, a generator) is not told here: that is deployment.
 """
@@ -49,7 +49,7 @@ def why_not_in_time(replayed: bool, network_replayed: bool) -> str | None:
     if replayed == network_replayed:
         return None
     time = "the times of its traces" if network_replayed else "the time of the clock"
-    return f"this network lives in {time}, and this source would not; they cannot be mixed"
+    return f"this network runs on {time}, but this source would not; they cannot be mixed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Places in the messages of devices, units of what they measure, and what can be wrong with a mapping of them.
+"""Mappings from device messages to attributes: paths into a payload, units of measurement, and the checks of both.
 
 A place is ``payload.params.temperature``, ``payload.readings[0]``, ``payload["a name.with dots"]``; ``payload`` alone
 is the whole payload. ``topic.area`` is what the level ``{area}`` of the topic stands for. With ``each``, ``item`` is

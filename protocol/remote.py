@@ -1,4 +1,4 @@
-"""Tables outside the stream that a rule may look values up in (``REMOTE.table[key, ..]``).
+"""Remote tables: tables outside the stream in which a rule may look values up (``REMOTE.table[key, ..]``).
 
 A table is static, or versioned by event time: an entry with ``valid_from`` answers lookups at that time and later,
 until a newer version of the same key replaces it. The engine asks with the ts of the latest event that the arguments

@@ -36,8 +36,10 @@ ALL: Final = (
     Strategy("centr", "Every event goes to the leader, which evaluates all rules.", one_tree=True, filters=False),
     Strategy("st", "One tree; nodes evaluate what they can on the way to the leader.", one_tree=True),
     Strategy("mt", "A tree for each node with a sink; nodes evaluate what they can on the way.", one_tree=False),
-    Strategy("st-pp", "As st, and streams that do not pay are asked for when needed.", one_tree=True, pulls=True),
-    Strategy("mt-pp", "As mt, and streams that do not pay are asked for when needed.", one_tree=False, pulls=True),
+    Strategy("st-pp", "As st, but streams that are cheaper to pull are pulled when needed.", one_tree=True, pulls=True),
+    Strategy(
+        "mt-pp", "As mt, but streams that are cheaper to pull are pulled when needed.", one_tree=False, pulls=True
+    ),
     Strategy("inev", "Parts of rules are placed on nodes by the rates of event types.", one_tree=True, planned=True),
 )
 """In the order in which they are shown."""

@@ -1,5 +1,4 @@
-"""What one node sends another for one purpose: the events that pass a filter, the constituents of a partial rule's
-matches, or the composites of a whole rule."""
+"""Streams between nodes: the events that pass a filter, the parts of a partial rule's matches, or composite events."""
 
 from __future__ import annotations
 
@@ -7,8 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headwater.protocol.analysis.bounds import horizon_us
-from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.horizons import horizon_us
+from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.expressions import Attribute, Expression, rewritten
 from headwater.protocol.pattern import Rule, leaves, may_wait, types_of
 from headwater.protocol.subscriptions import SUBJECT

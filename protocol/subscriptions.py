@@ -1,4 +1,4 @@
-"""Subscriptions: the events of a type that a sink wants to hear of.
+"""Subscriptions: the events of a type that a sink wants to receive.
 
 Text such as ``Fire(area = 'A1' and temperature > 60)`` is an event with constraints as TESLA writes it; the grammar and
 the meaning of expressions are those of the rule languages.
@@ -20,12 +20,12 @@ from headwater.protocol.expressions import Expression
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems, RuleTextError, Text
-from headwater.protocol.languages.habits import shorten
-from headwater.protocol.languages.meaning import Meaning, Placed, TypedExpression, Types
+from headwater.protocol.languages.foreign_syntax import shorten
+from headwater.protocol.languages.grammar_actions import SyntaxMistake, TeslaReader
 from headwater.protocol.languages.parser import NESTING_MAX, expectation, too_deep
 from headwater.protocol.languages.print_tesla import RESERVED
 from headwater.protocol.languages.printing import NOT, OR, ExpressionPrinter, check_split, word
-from headwater.protocol.languages.reader import SyntaxMistake, TeslaReader
+from headwater.protocol.languages.type_checking import Meaning, Placed, TypedExpression, Types
 from headwater.protocol.text import suggestion
 
 SUBJECT = "event"

@@ -1,4 +1,4 @@
-"""Tallies: what must be known of some events to put an aggregate over them and others together, exactly.
+"""Tallies: partial aggregates over some events, which can be merged with those over others exactly.
 
 However a range of events is divided among nodes, and in whatever order their tallies are merged, the value is the one
 that a single engine computes over all of them in trace order: sums are exact until they are rounded once, and of equal

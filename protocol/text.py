@@ -1,4 +1,4 @@
-"""Words and figures for people: lists, plurals, the closest name, and times and sizes in the unit that reads best."""
+"""Text for people: lists, plurals, the closest name, and times and sizes in the unit that reads best."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from headwater.deploy.reporting.drawing import WIDTH
 from headwater.deploy.reporting.inputs import find_runs
 from headwater.deploy.reporting.network_map import network_map
+from headwater.deploy.reporting.svg import WIDTH
 from headwater.pipeline.report.job import report_tables
 
 PROJECT = Path(__file__).parent.parent

@@ -1,4 +1,4 @@
-"""The data folder of a coordinator: what it is told once and what it makes once."""
+"""The data folder of a coordinator: what is written there once, when it first starts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.coordinator.daemon.inputs import Setup
-from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateError, setup_format
+from headwater.coordinator.daemon.snapshot import HOW_TO_GO_ON, OldState, StateError, setup_format
 from headwater.protocol.files import write_file
 
 

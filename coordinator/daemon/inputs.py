@@ -1,4 +1,4 @@
-"""What goes into the coordinator's machine and what comes out: plain values, journaled and performed by the process."""
+"""The inputs and effects of the coordinator's machine: plain values, which the process journals and performs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Setup:
     embedded_broker: Broker | None = None
     """The broker that runs beside the network, as feeds and destinations name it. Each start tells where it is."""
     replan_us: int | None = None
-    """How often to look whether rates have moved so far that a new plan is due; None: only an operator plans anew."""
+    """How often to look whether rates have moved so far that a new plan is due; None: only an operator plans again."""
     falls_back: bool = True
     """Whether stages of a plan that cost more than they save fall back by themselves."""
     statistics: Statistics = field(default_factory=lambda: Statistics({}))
@@ -119,7 +119,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """What became of a request, as an HTTP status and a JSON object."""
+    """The outcome of a request, as an HTTP status and a JSON object."""
 
     request: str
     status: int

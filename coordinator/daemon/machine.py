@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from headwater.coordinator.core import Coordinator, Orders
-from headwater.coordinator.daemon.decisions import Decisions
 from headwater.coordinator.daemon.inputs import (
     Answered,
     Asked,
@@ -30,13 +29,14 @@ from headwater.coordinator.daemon.inputs import (
     Tell,
     Tick,
 )
-from headwater.coordinator.daemon.memory import Memory, found_sentence, noted_network, why_not_ours
 from headwater.coordinator.daemon.operations import Operation, RequestPlanner, RequestRefused, Waiter, event_time
+from headwater.coordinator.daemon.operator_decisions import Decisions
+from headwater.coordinator.daemon.recovery import Memory, found_sentence, noted_network, why_not_ours
 from headwater.coordinator.daemon.registry import Registry
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.losses import LostLink, LostNode
-from headwater.coordinator.memory import noted, recalled
 from headwater.coordinator.planners import planner_of, statistics_of
+from headwater.coordinator.recovery import noted, recalled
 from headwater.coordinator.requests import (
     AddClientSubscription,
     AddSource,
@@ -110,7 +110,7 @@ class Machine:
         )
         self.registry = Registry(setup)
         self.begun = False
-        """Whether the first plan has been told to the nodes."""
+        """Whether the first plan has been sent to the nodes."""
         self.lost_nodes: dict[str, str | None] = {}
         """Nodes that were given up, each with the life it had."""
         self._returned: dict[str, Register] = {}
@@ -127,7 +127,7 @@ class Machine:
         self._planner = RequestPlanner(self.coordinator, self.registry)
         self.memory = Memory(pieces)
         self._early: list[LostNode | LostLink] = []
-        """What an operator has given up before the nodes were told a plan."""
+        """What an operator has given up before the nodes were sent a plan."""
         self.is_outdated = False
         """Whether nodes remember more than this machine does, so that it must not go on."""
         if self.memory.found:
@@ -376,7 +376,7 @@ class Machine:
         return Operation(self._operations, ask, now_us, [] if waiter is None else [waiter], key)
 
     def _go_on(self, now_us: int, out: list[Effect]) -> None:
-        """Begin what can begin: the next step of the operation at hand, or the next operation."""
+        """Begin what can begin: the next step of the current operation, or the next operation."""
         while True:
             operation = self.current
             if operation is None:
@@ -429,7 +429,7 @@ class Machine:
             self._configure_first(out)
 
     def _operation_of(self, outcome: ChangeOutcome) -> Operation | None:
-        """The operation at hand, if this is what became of the step that nodes have prepared for it."""
+        """The current operation, if this is the outcome of the step that nodes have prepared for it."""
         operation = self.current
         is_step = operation is not None and operation.started and operation.number == outcome.ticket
         return operation if is_step else None
@@ -492,7 +492,7 @@ class Machine:
         return f"the trees of {listed(building)} were not complete" if building else "the change before was not made"
 
     def _end(self, operation: Operation, out: list[Effect], status: int = 200, refused: str | None = None) -> None:
-        """Answer all who wait for it."""
+        """Answer all that wait for it."""
         body = operation.body() if refused is None else {"error": refused}
         self.counts["requests_done" if refused is None else "requests_refused"] += 1
         for waiter in operation.waiters:

@@ -1,4 +1,4 @@
-"""The coordinator's metrics for Prometheus, read from what is there when they are asked for."""
+"""The coordinator's metrics for Prometheus, read from its state when they are requested."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ class CoordinatorMetrics(Collector):
             ),
             "unacknowledged_messages": (
                 "Messages sent to nodes and not confirmed",
-                sum(len(link.unacknowledged) for link in daemon.durable.links.values()),
+                sum(len(link.unacknowledged) for link in daemon.journaled.links.values()),
             ),
             "journal_bytes": ("Journal since the last snapshot", daemon.journal.bytes_since_snapshot),
             "journal_full": ("1 while the journal cannot be written", int(daemon.journal.is_full)),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(f"headwater_coordinator_{name}", text, value=value)
-        counts = {**daemon.durable.figures(), **daemon.counts, "refused_whispers": daemon.statistics.refused}
+        counts = {**daemon.journaled.figures(), **daemon.counts, "refused_whispers": daemon.statistics.refused}
         for name, text in _COUNTERS.items():
             yield CounterMetricFamily(f"headwater_coordinator_{name}", text, value=counts.get(name, 0))
         yield CounterMetricFamily(

@@ -1,4 +1,4 @@
-"""A request on its way through the coordinator: its steps, one change each, and who waits for it."""
+"""Requests in progress: the steps of each, one change at a time, and the clients that wait for them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Who wants to hear what became of it: a client over HTTP, or a node on behalf of a program."""
+    """Who waits for its outcome: a client over HTTP, or a node on behalf of a program."""
 
     request: str | int
     node: str | None = None
@@ -72,9 +72,9 @@ class Operation:
     key: str | None = None
     steps: list[Change] = field(default_factory=list)
     deadline_us: int | None = None
-    """Until when the step at hand must have been prepared by all; None: its turn has not come."""
+    """Until when the current step must have been prepared by all; None: its turn has not come."""
     started: bool = False
-    """Whether nodes have been asked to prepare the step at hand."""
+    """Whether nodes have been asked to prepare the current step."""
     holds_from_us: int | None = None
     subscription: int | None = None
     source: int | None = None

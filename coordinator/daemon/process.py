@@ -1,7 +1,7 @@
 """The coordinator process: an event loop around the machine.
 
-Whatever comes in is put into the journal and handled at once; what follows from it leaves when the journal has it. The
-coordinator is never in the way of events: while it is down nodes go on with the plan they have.
+The process journals every input and handles it at once; the effects leave when the input is durable. Events do not
+depend on the coordinator: while it is down, nodes go on with the plan they have.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headwater.coordinator.daemon.durable import Durable, LinkState, Outputs
 from headwater.coordinator.daemon.folder import DataFolder
 from headwater.coordinator.daemon.inputs import (
     Asked,
@@ -29,11 +28,12 @@ from headwater.coordinator.daemon.inputs import (
     Started,
     Tick,
 )
+from headwater.coordinator.daemon.journaled_machine import JournaledMachine, LinkState, Outputs
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.daemon.replanning import as_measured, moved
-from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateError
+from headwater.coordinator.daemon.snapshot import HOW_TO_GO_ON, OldState, StateError
 from headwater.coordinator.daemon.statistics import NodeStatistics
-from headwater.coordinator.inev.model.measuring import unmeasured
+from headwater.coordinator.inev.model.measured_selectivities import unmeasured
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.planners import planner_of
 from headwater.coordinator.requests import GiveUpNode, PlanAnew, Request
@@ -85,7 +85,7 @@ class CoordinatorDaemon:
         """Of this process: what came over HTTP, and what was refused there."""
         self.last_heard_us: dict[str, int] = {}
         self.journal = Journal.open(folder.journal, "sync", on_warning=log.warning)
-        self.durable = self._recovered(setup)
+        self.journaled = self._recovered(setup)
         self.hub = self._new_hub()
         self.address = ""
         self.http_address = ""
@@ -105,38 +105,42 @@ class CoordinatorDaemon:
 
     @property
     def machine(self) -> Machine:
-        return self.durable.machine
+        return self.journaled.machine
 
-    def _recovered(self, setup: Setup) -> Durable:
+    def _recovered(self, setup: Setup) -> JournaledMachine:
         snapshot = self.journal.snapshot
         self.replayed = 0
         try:
-            durable = Durable(Machine(setup, self.settings.machine)) if snapshot is None else Durable.restored(snapshot)
+            journaled = (
+                JournaledMachine(Machine(setup, self.settings.machine))
+                if snapshot is None
+                else JournaledMachine.restored(snapshot)
+            )
             for record in self.journal.records():
-                durable.replay(record)
+                journaled.replay(record)
                 self.replayed += 1
         except OldState as error:
             raise ConfigError(f"{self.folder.journal} cannot be used: {error}. {HOW_TO_GO_ON}") from error
         except StateError as error:
             raise ConfigError(f"{self.folder.journal} cannot be used: {error}") from error
-        durable.machine.settings = self.settings.machine
+        journaled.machine.settings = self.settings.machine
         if self.journal.was_cut:
             log.error(
                 "at least %d records of the journal, on which nodes rely, are lost: this coordinator begins a new life "
                 "and learns from its nodes what holds",
                 self.journal.lost_records,
             )
-        if self.journal.was_cut or durable.machine.is_outdated:
+        if self.journal.was_cut or journaled.machine.is_outdated:
             self.folder.new_life()
             now_us = self.now_us()
-            self.journal.append(durable.record(Reborn(), now_us))
-            durable.apply(Reborn(), now_us)
-            self.journal.save_snapshot(durable.save())  # from here on the journal is whole again
-        return durable
+            self.journal.append(journaled.record(Reborn(), now_us))
+            journaled.apply(Reborn(), now_us)
+            self.journal.save_snapshot(journaled.save())  # from here on the journal is whole again
+        return journaled
 
     def _new_hub(self) -> Hub:
         keys = self.settings.keys
-        network = self.durable.machine.setup.id
+        network = self.journaled.machine.setup.id
         return Hub(COORDINATOR, self.folder.life, network, self, keys=keys, deferred_resets=True)
 
     # ------------------------------------------------------------------------------------------------------- the loop
@@ -167,7 +171,7 @@ class CoordinatorDaemon:
                 self._timer.cancel()
             await runner.cleanup()
             await self.hub.close()  # what nodes have not got yet is kept and sent when this coordinator is back
-            self.journal.save_snapshot(self.durable.save())
+            self.journal.save_snapshot(self.journaled.save())
             await self.journal.close()
 
     async def _start_hub(self, listen: str) -> str | None:
@@ -193,7 +197,7 @@ class CoordinatorDaemon:
                 answer.set_result((503, {"error": "the coordinator began a new life meanwhile; ask again"}))
 
     async def _replan(self) -> None:
-        """Plan anew when rates have moved, if the network file says how often to look."""
+        """Plan again when rates have moved, if the network file says how often to look."""
         every_us = self.machine.setup.replan_us
         if every_us is None or not strategy_of(self.machine.coordinator.strategy).planned:
             return
@@ -254,8 +258,8 @@ class CoordinatorDaemon:
         if self._is_leaving or self._is_outdated:
             return
         now_us = self.now_us()
-        self.journal.append(self.durable.record(received, now_us))
-        outputs = self.durable.apply(received, now_us)
+        self.journal.append(self.journaled.record(received, now_us))
+        outputs = self.journaled.apply(received, now_us)
         self._flying.append(_Flying(outputs, received, confirm))
         self.journal.commit(self._release)
         self._arm()
@@ -284,7 +288,7 @@ class CoordinatorDaemon:
             if future is not None and not future.done():
                 future.set_result((answer.status, answer.body))
         if self.journal.bytes_since_snapshot > SNAPSHOT_BYTES and not self._is_leaving:
-            self.journal.save_snapshot(self.durable.save())
+            self.journal.save_snapshot(self.journaled.save())
 
     def _arm(self) -> None:
         due_us = self.machine.due_us()
@@ -327,7 +331,7 @@ class CoordinatorDaemon:
     def _add_peer(self, node: str) -> None:
         keys = self.settings.keys
         key = None if keys is None else keys.public_key_of(node)
-        self.hub.add_peer(node, dial=None, public_key=key, state=self.durable.links[node].peer_state())
+        self.hub.add_peer(node, dial=None, public_key=key, state=self.journaled.links[node].peer_state())
 
     def received(self, peer: str, last_seq: int, payloads: list[bytes]) -> None:
         self.last_heard_us[peer] = self.now_us()
@@ -339,7 +343,7 @@ class CoordinatorDaemon:
 
     def link_up(self, peer: str) -> None:
         self.last_heard_us[peer] = self.now_us()
-        link = self.durable.links[peer]
+        link = self.journaled.links[peer]
         meeting = self.hub.meeting(peer)
         if meeting is not None and meeting != (link.life, link.era):
             self.take(PeerMet(peer, *meeting))
@@ -355,10 +359,10 @@ class CoordinatorDaemon:
             if flying.confirm is not None and flying.confirm[0] == peer:
                 flying.confirm = None
         self.statistics.forget(peer)
-        self.take(PeerReset(peer, life))  # the hub begins anew when the journal has it
+        self.take(PeerReset(peer, life))  # the hub starts over when the journal has it
 
     def acknowledged(self, peer: str, seq: int) -> None:
-        link: LinkState | None = self.durable.links.get(peer)
+        link: LinkState | None = self.journaled.links.get(peer)
         if link is not None:
             link.confirmed(seq)
 

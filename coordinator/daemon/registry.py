@@ -1,4 +1,4 @@
-"""Which nodes have registered, and what each of them must be configured with."""
+"""The registry of nodes, with the configuration that each of them must have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _End = TypeVar("_End", bound=Feed | Destination)
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a node has told of itself, and when it first did so in this life."""
+    """What a node has reported about itself, and when it first did so in this life."""
 
     life: str
     address: str

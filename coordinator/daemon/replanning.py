@@ -1,4 +1,4 @@
-"""When a running network should be planned anew: its rates have moved away from those it was planned for."""
+"""Decides when a running network should be planned again: its rates have moved away from those of the plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from headwater.coordinator.inev.model.measuring import MatchCount, Stage, with_selectivities
+from headwater.coordinator.inev.model.measured_selectivities import MatchCount, Stage, with_selectivities
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.layout.stages import RuleLayout
 from headwater.protocol.pattern import Rule

@@ -1,4 +1,4 @@
-"""What nodes whisper of themselves, put together. Nothing here survives a restart: nodes whisper again."""
+"""Collects the statistics that nodes send. Nothing here survives a restart, because nodes send them again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.coordinator.inev.model.measuring import MatchCount, Stage
+from headwater.coordinator.inev.model.measured_selectivities import MatchCount, Stage
 from headwater.protocol.messages.control import decode_statistics
 from headwater.protocol.wire.codec import CodecError
 

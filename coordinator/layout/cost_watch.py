@@ -1,6 +1,6 @@
-"""What nodes watch: whether a stage costs more than its fall-back would.
+"""Which stages nodes watch, to see whether one costs more than its fallback would.
 
-The cost of a stage is what crosses links for it: its inputs on their way to it and what it sends on. With the fall-back
+The cost of a stage is what crosses links for it: its inputs on their way to it and what it sends on. With the fallback
 the same inputs, and perhaps what is made of them, cross other links. A node that evaluates the stage sees all of these
 events come and go; so it is told how many links an event of each crosses now, and how many it would cross instead.
 
@@ -17,13 +17,13 @@ from typing import Final, TypeAlias
 
 from headwater.coordinator.layout.fallback import StageName, all_fallen_back, home_of, name_of
 from headwater.coordinator.layout.graphs import Draft, FlowName, drafted
-from headwater.coordinator.layout.ground import Routes
+from headwater.coordinator.layout.planner_interface import Routes
 from headwater.coordinator.layout.stages import Stage
 from headwater.protocol.graphs import Weight
 from headwater.protocol.messages.plans import CostsMore
 
 WATCHED_MAX: Final = 100
-"""Stages of a network that are watched: for each of them the graph of its fall-back is drawn once."""
+"""Stages of a network that are watched: for each of them the graph of its fallback is drawn once."""
 
 Key: TypeAlias = tuple[str, str, tuple[str, ...], str, tuple[str, ...]]
 """A flow, however stages are numbered: its kind, its type or rule, roles and place (of stages, and of the stage that
@@ -73,7 +73,7 @@ class Watched:
 
 
 def watched_stages(draft: Draft, routes: Routes, fallen: Collection[Fallen]) -> Iterator[Watched]:
-    """The stages of a graph that is laid that have a fall-back which their nodes can judge; those that have ``fallen``
+    """The stages of a graph that is laid that have a fallback which their nodes can judge; those that have ``fallen``
     back are not watched again."""
     now = _links(draft, routes, {})
     for members in islice(_evaluated_once(draft), WATCHED_MAX):
@@ -129,7 +129,7 @@ def _links(draft: Draft, routes: Routes, moved: Mapping[tuple[str, tuple[str, ..
 
 
 class _Comparison:
-    """One stage, as it is and with its fall-back."""
+    """One stage, as it is and with its fallback."""
 
     def __init__(
         self, draft: Draft, members: list[tuple[str, int]], home: str | None, now: Links, instead: Links

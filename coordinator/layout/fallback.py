@@ -1,8 +1,8 @@
-"""What takes the place of a stage that costs more than it saves.
+"""Fallbacks: what replaces a stage that costs more than it saves.
 
 A stage that is split over several nodes falls back to one node, which the planner has chosen beforehand. Any other
 stage that is not the last of its rule is left out: its readers read its inputs. Nothing is searched for and
-nothing measured; whether a fall-back pays is told by the nodes (``coordinator.layout.cost_watch``).
+nothing measured; nodes report whether a fallback pays off (``coordinator.layout.cost_watch``).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def position_of(name: StageName, stages: RuleLayout) -> int | None:
 
 
 def home_of(stages: RuleLayout, position: int) -> tuple[bool, str | None]:
-    """Whether a stage has a fall-back, and the node that it falls back to (None: it is left out)."""
+    """Whether a stage has a fallback, and the node that it falls back to (None: it is left out)."""
     stage = stages[position]
-    if stage.pulled:  # its nodes see only what they ask for, and the fall-back would bring all of it
+    if stage.pulled:  # its nodes see only what they ask for, and the fallback would bring all of it
         return False, None
     if stage.split is not None and len(stage.nodes) > 1:
         return stage.home is not None, None if stage.home is None else stage.home.node

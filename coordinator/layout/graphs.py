@@ -1,4 +1,4 @@
-"""From a layout to the graph of streams of every node."""
+"""Turns a layout into the stream graph of every node."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headwater.coordinator.layout.ground import Ground, Link, Routes
+from headwater.coordinator.layout.planner_interface import Ground, Link, Routes
 from headwater.coordinator.layout.stages import Layout, RuleLayout, Stage, divided, heard_types
-from headwater.protocol.analysis.bounds import horizon_us
-from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.horizons import horizon_us
+from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.analysis.projection import anonymous, beside_all_of, project
+from headwater.protocol.breadth_first import breadth_first
 from headwater.protocol.errors import RuleError
 from headwater.protocol.graphs import (
     BornHere,
@@ -26,7 +27,6 @@ from headwater.protocol.graphs import (
 )
 from headwater.protocol.pattern import Rule, leaves
 from headwater.protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
-from headwater.protocol.traversal import breadth_first
 
 FlowName: TypeAlias = tuple[str, str, int, tuple[str, ...]]
 """What kind of flow, of which type or rule, for stages which of them; and the conditions of a filter, or the types that

@@ -1,4 +1,4 @@
-"""Layouts: which roles of each rule are evaluated where; and what is left of one when it meets what may be divided.
+"""Layouts and their stages: which roles of each rule are evaluated where, and which of them may be divided.
 
 A layout is a proposal. ``divided`` makes it one that keeps the law: roles that no partial rule may combine are read as
 events instead, nothing is split over nodes by a role of which each of them would see only its share, and nothing waits
@@ -174,7 +174,7 @@ def _selectable(rule: Rule, stages: RuleLayout) -> Iterator[bool]:
 
 
 def _used(stages: RuleLayout) -> RuleLayout:
-    """The stages that the last one reads, directly or not, numbered anew."""
+    """The stages that the last one reads, directly or not, renumbered."""
     needed = {len(stages) - 1}
     for position in range(len(stages) - 1, -1, -1):
         if position in needed:

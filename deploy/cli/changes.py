@@ -1,4 +1,4 @@
-"""How a change of a running network is shown: what is waited for, and from when to when something holds."""
+"""Shows a change of a running network: what it waits for, and between which event times something holds."""
 
 from __future__ import annotations
 

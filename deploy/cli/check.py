@@ -1,4 +1,4 @@
-"""``headwater check``: are these rules right, and this network, and what do they do?"""
+"""``headwater check``: are these rules and this network correct, and what do they do?"""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from headwater.deploy.cli.common import NETWORK_FILES, declared_types, primitive
 from headwater.deploy.cli.function_files import load_functions
 from headwater.deploy.cli.remote import RemoteOption, checked_tables, report_on
 from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
+from headwater.deploy.cli.rules_and_trace import prepare
 from headwater.deploy.cli.trace_options import (
     DelimiterOption,
     TimeColumnOption,
@@ -20,7 +21,6 @@ from headwater.deploy.cli.trace_options import (
     layout_of,
     the_trace,
 )
-from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.network.file import NetworkFile, check_running, read_network
 from headwater.deploy.network.schema import kept_schema
 from headwater.node.remote.tables import Tables, check_lookups

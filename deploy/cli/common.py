@@ -1,4 +1,4 @@
-"""What the subcommands share: how they fail and speak, and the rule files that they are given."""
+"""What the subcommands share: exit codes, messages, and reading the given rule files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.languages import Source
 from headwater.protocol.languages.diagnostics import Text
+from headwater.protocol.languages.grammar_actions import SyntaxMistake
 from headwater.protocol.languages.parser import parse_text
-from headwater.protocol.languages.reader import SyntaxMistake
-from headwater.protocol.languages.sources import decode
+from headwater.protocol.languages.rule_texts import decode
 from headwater.protocol.languages.syntax import TypeDeclaration
 from headwater.protocol.pattern import Rule, types_of
 

@@ -1,4 +1,4 @@
-"""``headwater coordinator``: what holds a running network together, and the place to change it."""
+"""``headwater coordinator``: the coordinator of a running network as a process."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
 
     from headwater.coordinator.daemon.inputs import Setup
     from headwater.deploy.network.file import read_network, running_feeds, running_network
-    from headwater.deploy.network.problem import statistics_of
+    from headwater.deploy.network.planning_problem import statistics_of
 
     if strategy is not None:
         strategy_of(strategy)

@@ -11,10 +11,10 @@ import typer
 
 from headwater.deploy.cli.changes import held_until, since, waiting
 from headwater.deploy.cli.common import read_sources, say
-from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile
+from headwater.deploy.cli.network_options import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages import Diagnostic, RuleTextError, Source, rule_names
-from headwater.protocol.languages.sources import decode
+from headwater.protocol.languages.rule_texts import decode
 from headwater.protocol.text import closest, listed
 
 if TYPE_CHECKING:

@@ -1,5 +1,4 @@
-"""One engine over the rows of one trace: rows in as they come or in the order of time, composite events out at once or
-at the end."""
+"""Runs one engine over one trace, in the order of arrival or of time; composite events come at once or sorted."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from typing import IO, Any
 
 from headwater.deploy.cli.output import JsonLines, in_key_order
 from headwater.deploy.cli.progress import ProgressLine
-from headwater.deploy.cli.trace_work import TraceWork
+from headwater.deploy.cli.rules_and_trace import TraceWork
 from headwater.node.engine import Engine
 from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, TraceReader
 from headwater.protocol.composites import Composite
@@ -20,7 +19,7 @@ Batches = Iterator[tuple[list[Event], int]]
 class Evaluation:
     """An engine, the rows that it reads and the output of its composite events.
 
-    All three begin anew where rows turn out not to be in order, so ask for them when the evaluation has ended.
+    All three start over where rows turn out not to be in order, so ask for them when the evaluation has ended.
     """
 
     engine: Engine

@@ -1,4 +1,4 @@
-"""What all experiments share on the command line: the bar, the runs that are left, and what options choose."""
+"""What all experiments share on the command line: progress, the runs that are left, and the choice by options."""
 
 from __future__ import annotations
 

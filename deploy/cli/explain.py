@@ -1,4 +1,4 @@
-"""``headwater explain``: why did my pattern not fire?"""
+"""``headwater explain``: why did a pattern not match?"""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headwater.deploy.cli.function_files import load_functions
 from headwater.deploy.cli.output import any_number_of_digits, show_count
 from headwater.deploy.cli.remote import RemoteOption, tables_of
 from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.cli.rules_and_trace import prepare
 from headwater.deploy.cli.trace_options import (
     DelimiterOption,
     TimeColumnOption,
@@ -21,7 +22,6 @@ from headwater.deploy.cli.trace_options import (
     layout_of,
     the_trace,
 )
-from headwater.deploy.cli.trace_work import prepare
 from headwater.node.explain.explain import Explanation
 from headwater.node.explain.explain import explain as explain_rule
 from headwater.node.explain.parts import StepReport

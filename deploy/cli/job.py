@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import say
-from headwater.pipeline.prepare.prepared import Unfinished
+from headwater.pipeline.prepare.prepared_trace import Unfinished
 from headwater.pipeline.spark.shipping import write_code
 
 CODE: Final = "headwater.zip"

@@ -1,4 +1,4 @@
-"""``headwater keys``: the keys with which the processes of a network know each other."""
+"""``headwater keys``: the keys by which the processes of a network authenticate each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``headwater logs``: what the processes of a run say."""
+"""``headwater logs``: the logs of the processes of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composite events as JSON lines, in the documented form, many of them; and how many there are."""
+"""Writes composite events as JSON lines in the documented form, and counts them."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from typing import Annotated, Final
 
 import typer
 
+from headwater.coordinator.inev.model.case_costs import estimate
 from headwater.coordinator.inev.model.case_files import read_case
-from headwater.coordinator.inev.model.costs import estimate
 from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.latency_bounds import OFF, USUAL, LatencyTerms
 from headwater.coordinator.inev.model.problem import Problem
@@ -26,7 +26,7 @@ from headwater.coordinator.inev.search.push_pull import push_pull_plan
 from headwater.coordinator.inev.search.search import LatencyBound, inev_plan
 from headwater.deploy.cli.common import say
 from headwater.deploy.network.file import read_network
-from headwater.deploy.network.problem import network_problem
+from headwater.deploy.network.planning_problem import network_problem
 from headwater.deploy.reporting.plan_picture import as_dot, as_svg
 from headwater.protocol.errors import ConfigError
 
@@ -187,7 +187,7 @@ def planned(
 
 
 def _checked(plan: Plan) -> Plan:
-    """The plan with fall-backs and with rates as precise as may be. AssertionError if it would not find everything."""
+    """The plan with fallbacks and with rates as precise as possible. AssertionError if it would not find everything."""
     if plan.planner in ("inev", "exact"):
         plan = with_fall_backs(plan)
     plan = plan.refined()

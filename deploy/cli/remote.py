@@ -1,4 +1,4 @@
-"""The options of commands that look things up in remote tables."""
+"""Options of the commands that use remote tables."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RemoteOption = Annotated[
 RemoteStrategyOption = Annotated[
     str,
     typer.Option(
-        help="How lookups come by what is not at hand: "
+        help="How lookups get values that are not cached: "
         + "; ".join(f"{name}: {row.about}" for name, row in STRATEGIES.items())
         + ".",
         metavar="|".join(STRATEGIES),

@@ -13,11 +13,11 @@ import typer
 from headwater.deploy.cli.common import RunFailed, say
 from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.network.units import speed_of
-from headwater.pipeline.prepare.prepared import Manifest, open_prepared
+from headwater.pipeline.prepare.prepared_trace import Manifest, open_prepared
 from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headwater.pipeline.replay.council import TaskProgress
+    from headwater.pipeline.replay.lockstep import TaskProgress
     from headwater.pipeline.replay.replay import ReplayOutcome
 
 
@@ -125,7 +125,7 @@ class _Watch:
         return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
     def __call__(self, tasks: dict[int, TaskProgress]) -> None:
-        from headwater.pipeline.prepare.doubts import moment
+        from headwater.pipeline.prepare.trace_warnings import moment
 
         if self._progress is None and any(progress.slices is not None for progress in tasks.values()):
             self._began_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""Replays into a running network: who takes which events, whether the trace fits, and when everything is done."""
+"""Targets of a replay: which node takes which events, whether the trace fits the network, and when all is done."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater.deploy.cluster.pages import ask
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.cluster.status import ProcessRow, rows
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.replay.replay import LISTED_MAX, Targets
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.links import make_keys

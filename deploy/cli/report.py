@@ -1,4 +1,4 @@
-"""``headwater report``: what runs sent, found and took; tables, and a page to look at."""
+"""``headwater report``: what runs sent and found and how long it took, as tables and as a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.pipeline.report.job import IN_PROCESS_BYTES_MAX, check_runs, repo
 from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headwater.pipeline.prepare.prepared import Prepared
+    from headwater.pipeline.prepare.prepared_trace import Prepared
     from headwater.pipeline.report.inputs import Recorded, RunFiles
     from headwater.pipeline.report.tables import Tables
 
@@ -64,7 +64,7 @@ def report(
     from headwater.deploy.reporting.inputs import find_runs
     from headwater.deploy.reporting.page import page
     from headwater.deploy.reporting.terminal import render, to_json
-    from headwater.pipeline.prepare.prepared import Unfinished, open_prepared
+    from headwater.pipeline.prepare.prepared_trace import Unfinished, open_prepared
     from headwater.pipeline.report.tables import write_tables
 
     _check_engine(engine, master)

@@ -1,11 +1,11 @@
-"""What is right about a rule and yet may not be what its author wants: slips, and patterns that cost much."""
+"""Warnings about valid rules: likely slips, and patterns that are expensive."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
 from headwater.deploy.cli.common import say
-from headwater.node.explain.certainties import certainties
+from headwater.node.explain.constant_conditions import certainties
 from headwater.node.explain.parts import named
 from headwater.protocol.analysis.validate import operators_without_bound
 from headwater.protocol.languages import RuleSet

@@ -1,4 +1,4 @@
-"""``headwater rules``: what a running network looks for."""
+"""``headwater rules``: the rules of a running network."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.deploy.cli.common import say
-from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName
+from headwater.deploy.cli.network_options import HOME, CoordinatorUrl, RunFolder, RunName
 from headwater.deploy.cli.tables import print_table
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import closest, listed

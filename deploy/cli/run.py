@@ -19,6 +19,7 @@ from headwater.deploy.cli.output import any_number_of_digits, show_count
 from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.cli.remote import RemoteCacheOption, RemoteOption, RemoteStrategyOption, files_of, tables_of
 from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.cli.rules_and_trace import prepare
 from headwater.deploy.cli.tables import print_table
 from headwater.deploy.cli.trace_options import (
     DelimiterOption,
@@ -28,7 +29,6 @@ from headwater.deploy.cli.trace_options import (
     layout_of,
     the_trace,
 )
-from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine
 from headwater.node.remote.tables import DEFAULT, check_lookups
@@ -236,7 +236,7 @@ def summary(
     lateness: str | None,
     late_out: Path | None,
 ) -> list[str]:
-    """What became of every row, for standard error."""
+    """The outcome of every row, for standard error."""
     tally, engine = evaluation.reader.tally, evaluation.engine
     composites = sum(engine.counts().values()) if count else evaluation.sink.count
     unnamed = sum(tally.unnamed.values())

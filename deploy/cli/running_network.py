@@ -1,4 +1,4 @@
-"""A running network as commands see it: its coordinator, found by its run or by its address, and asked over HTTP."""
+"""A client of a running network's coordinator, which it finds by run or address and queries over HTTP."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Running:
     def look(self, path: str) -> Json:
         status, answer = self._ask("GET", path, timeout_s=ANSWER_S_MAX)
         if status == 404:
-            raise ConfigError(f"what answers at {self.url} is not a coordinator of Headwater")
+            raise ConfigError(f"the server at {self.url} is not a Headwater coordinator")
         if status != 200:
             raise self._error(status, answer)
         return answer
@@ -134,7 +134,7 @@ class Running:
             answer = json.loads(raw)
             assert isinstance(answer, dict)
         except (ValueError, AssertionError):
-            raise ConfigError(f"what answers at {self.url} is not a coordinator of Headwater") from None
+            raise ConfigError(f"the server at {self.url} is not a Headwater coordinator") from None
         return response.status, answer
 
     def _silent(self, error: Exception, method: str, is_sent: bool) -> str:

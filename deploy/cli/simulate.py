@@ -1,4 +1,4 @@
-"""``headwater simulate``: a whole network in virtual time, and what it cost."""
+"""``headwater simulate``: a whole network in virtual time, with its traffic and delay."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from headwater.deploy.cli.simulated_run import (
     run_beside_centr,
 )
 from headwater.deploy.network.units import duration_us
-from headwater.deploy.simulation.figures import delivery_lines, figures, render
 from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.traffic_and_delay import delivery_lines, figures, render
 from headwater.protocol.edge import RateFeed, TraceFeed
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.strategy import STRATEGIES, unknown_strategy

@@ -1,4 +1,4 @@
-"""``headwater simulate --strategy all --seeds N``: strategies side by side over the same events."""
+"""``headwater simulate --strategy all --seeds N``: several strategies compared over the same events."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headwater.deploy.cli.simulated_run import SimulatedRun, check_feeds, differ
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.reporting.strategies import page, render
 from headwater.deploy.simulation.comparison import BASELINE, ComparedStrategy, Comparison, one_run
-from headwater.deploy.simulation.figures import RunFigures, figures
 from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.traffic_and_delay import RunFigures, figures
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.text import plural
 

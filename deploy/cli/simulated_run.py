@@ -1,5 +1,4 @@
-"""Runs of a network in virtual time, as the command and programs start them: what is simulated, whether it can be, and
-whether every sink received what centr gives it."""
+"""Simulated runs as the command and programs start them: what is simulated, and whether sinks got what centr gives."""
 
 from __future__ import annotations
 
@@ -56,7 +55,7 @@ class SimulatedRun:
 
 
 def check_feeds(run: SimulatedRun) -> None:
-    """Only what a simulation can bring about, and only so much of it that it ends."""
+    """Checks that the network can be simulated, and that the simulation ends."""
     if run.until_us is not None and run.until_us <= 0:
         raise ConfigError("a run of no duration has no events; give it more, as in --duration 10s")
     for source, feed in zip(run.file.network.sources, run.file.feeds, strict=True):
@@ -64,13 +63,16 @@ def check_feeds(run: SimulatedRun) -> None:
         match feed:
             case MqttFeed():
                 raise ConfigError(
-                    f"{where} reads {feed.topic!r} from a broker, which a simulation has not; give it a trace or a rate"
+                    f"{where} reads {feed.topic!r} from a broker, which a simulation does not have; "
+                    f"give it a trace or a rate"
                 )
             case ClientFeed():
-                raise ConfigError(f"{where} is fed by programs, which a simulation has not; give it a trace or a rate")
+                raise ConfigError(
+                    f"{where} is fed by programs, which a simulation does not have; give it a trace or a rate"
+                )
             case ReplayFeed():
                 raise ConfigError(
-                    f"{where} is fed by headwater replay, which a simulation has not; "
+                    f"{where} is fed by headwater replay, which a simulation does not have; "
                     "give it the trace, too (trace: FOLDER)"
                 )
             case RateFeed():
@@ -95,7 +97,7 @@ def record_beside_centr(run: SimulatedRun, folder: Path, *, overwrite: bool) -> 
     """As ``run_beside_centr``, with records of the run; the folder appears when they are complete."""
     from headwater.deploy.reporting.shapes import shape_of
     from headwater.deploy.simulation.recording import Recorder
-    from headwater.pipeline.prepare.prepared import Unfinished
+    from headwater.pipeline.prepare.prepared_trace import Unfinished
     from headwater.pipeline.report.shape import RECORDING, write_recording
 
     network, path = run.file.network, run.path.resolve()
@@ -167,7 +169,7 @@ def _planning(run: SimulatedRun, strategy: str) -> dict[str, Any]:
     if not strategy_of(strategy).planned:
         return {}
     from headwater.coordinator.planners import planner_of
-    from headwater.deploy.network.problem import statistics_of
+    from headwater.deploy.network.planning_problem import statistics_of
     from headwater.deploy.network.sampled_statistics import sampled
 
     lay_out = planner_of(strategy, statistics_of(run.file, sampled(run.file, run.seed)))

@@ -1,4 +1,4 @@
-"""``headwater statistics``: what a prepared trace tells planners."""
+"""``headwater statistics``: rates and selectivities of a prepared trace, for planners."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _counted(spark: SparkSession, task: StatisticsTask, share: float | None, sam
     counted = sum(arrival.events for (_, node), arrival in arrived.items() if node is None)
     if task.sources is None and counted != manifest.events:
         raise ConfigError(
-            f"{task.trace.folder} has {counted:,} events, but its manifest says {manifest.events:,}; prepare it anew"
+            f"{task.trace.folder} has {counted:,} events, but its manifest says {manifest.events:,}; prepare it again"
         )
     facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
     matches = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}

@@ -1,4 +1,4 @@
-"""What ``headwater statistics`` is asked to count, checked before Spark starts: a trace, and rules that fit it."""
+"""The task of ``headwater statistics``, checked before Spark starts: a trace, and rules that fit it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headwater.coordinator.inev.model.problem import event_network
 from headwater.coordinator.inev.model.rules import Statistics, labels_of, problem_from
 from headwater.deploy.cli.common import declared_types, read_sources
 from headwater.deploy.network.file import NetworkFile, read_network
-from headwater.pipeline.prepare.prepared import Manifest, Prepared, open_prepared
+from headwater.pipeline.prepare.prepared_trace import Manifest, Prepared, open_prepared
 from headwater.pipeline.statistics.combinations import RoleConstraints, subsets
 from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import EventType

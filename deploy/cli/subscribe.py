@@ -1,4 +1,4 @@
-"""``headwater subscribe``, ``subscriptions`` and ``unsubscribe``: who hears of what a running network finds."""
+"""``headwater subscribe``, ``subscriptions`` and ``unsubscribe``: subscriptions of a running network."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 
 from headwater.deploy.cli.changes import held_until, since, waiting
 from headwater.deploy.cli.common import say
-from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile
+from headwater.deploy.cli.network_options import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile
 from headwater.deploy.cli.tables import print_table
 from headwater.protocol.destinations import WAYS
 from headwater.protocol.errors import ConfigError
@@ -136,7 +136,7 @@ def _node(network: Running, at: str | None) -> Json:
 def _print_live(
     network: Running, node: Json, text: str, count: int | None, program: str | None, keys: Path | None
 ) -> None:
-    from headwater.deploy.cli.listening import TerminalListener, address_of, keys_of
+    from headwater.deploy.cli.terminal_subscriber import TerminalListener, address_of, keys_of
 
     name = program or f"terminal-{secrets.token_hex(4)}"
     address = address_of(network, node)

@@ -1,4 +1,4 @@
-"""Tables for people, in one look: columns two spaces apart, figures to the right, no lines between.
+"""Tables on the terminal, all in one style: columns two spaces apart, figures to the right, no lines between.
 
 In a pipe a table is plain text and as wide as it must be. On a terminal rich makes the header bold and lets a cell that
 has no room go on in the next line. Nothing is ever cut off. Importing rich takes 0.1 s, so that is done only where a

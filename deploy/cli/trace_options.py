@@ -1,4 +1,4 @@
-"""Options that say how a trace is written, and what they say."""
+"""Options that describe the format of a trace."""
 
 from __future__ import annotations
 

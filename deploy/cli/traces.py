@@ -15,7 +15,7 @@ from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.descriptions.traces import find_description, read_description, ready_made, with_seed
 from headwater.pipeline.generate.model import Generation
 from headwater.pipeline.prepare.descriptions import Description
-from headwater.pipeline.prepare.prepared import Manifest, check_target, open_prepared
+from headwater.pipeline.prepare.prepared_trace import Manifest, check_target, open_prepared
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
 
@@ -171,7 +171,7 @@ def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
 
 def _when(manifest: Manifest) -> str:
     """From when to when: as dates, unless the times do not count from 1970."""
-    from headwater.pipeline.prepare.doubts import EARLIEST_US, moment
+    from headwater.pipeline.prepare.trace_warnings import EARLIEST_US, moment
 
     span_s = (manifest.last_us - manifest.first_us) / 1e6
     if manifest.last_us >= EARLIEST_US:

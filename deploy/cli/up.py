@@ -15,13 +15,13 @@ import typer
 
 from headwater.deploy.cli.common import say
 from headwater.deploy.cli.tables import table_lines
-from headwater.deploy.cluster.plan import KINDS
+from headwater.deploy.cluster.run_plan import KINDS
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.strategy import STRATEGIES, strategy_of
 from headwater.protocol.text import closest, plural
 
 if TYPE_CHECKING:
-    from headwater.deploy.cluster.plan import RunPlan
+    from headwater.deploy.cluster.run_plan import RunPlan
     from headwater.deploy.cluster.runs import Run
     from headwater.deploy.cluster.start import Steps
 
@@ -68,9 +68,9 @@ def up(
 
     Example: headwater up fire.yaml --on netns
     """
+    from headwater.deploy.cluster.backend import Wishes
+    from headwater.deploy.cluster.backends import backend_of
     from headwater.deploy.cluster.runs import Run
-    from headwater.deploy.cluster.stage import Wishes
-    from headwater.deploy.cluster.stages import stage_of
     from headwater.deploy.cluster.start import start
     from headwater.deploy.network.file import NEVER_ENDS, check_running, read_network
 
@@ -80,8 +80,8 @@ def up(
         raise ConfigError(f"a network cannot run on {on!r}; {hint}it runs on {', '.join(KINDS)}")
     if strategy is not None:
         strategy_of(strategy)
-    stage = stage_of(on, image)
-    stage.check()
+    backend = backend_of(on, image)
+    backend.check()
     file = read_network(network, strategy=strategy)
     check_running(file)
     for warning in file.warnings:
@@ -97,7 +97,7 @@ def up(
     with _steps() as steps:
         wishes = Wishes(file=file, data=kept, strategy=strategy, say=steps.say)
         begun = time.perf_counter()
-        plan = start(run, stage, wishes, steps)
+        plan = start(run, backend, wishes, steps)
     _report(run, plan, time.perf_counter() - begun)
     if foreground:
         _follow(run)

@@ -1,4 +1,4 @@
-"""``headwater verify``: a second opinion on what a run delivered."""
+"""``headwater verify``: an independent check of what a run delivered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.deploy.cli.common import declared_types, read_sources, say
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.network.file import NetworkFile, read_network
-from headwater.pipeline.prepare.prepared import Prepared, open_prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared, open_prepared
 from headwater.pipeline.verify.compare import Wanted
 from headwater.pipeline.verify.delivered import delivered_files
 from headwater.pipeline.verify.verify import Task, VerificationReport

@@ -1,4 +1,4 @@
-"""Addresses of nodes that have a network of their own: one for the management of each, two for each link."""
+"""Assigns addresses to nodes with their own network: one for management, and two for each link."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster.backend import HTTP_PORT, NODE_PORT, ClusterLayout, ProcessPlace
+from headwater.deploy.cluster.host import call
 from headwater.deploy.cluster.local import free_ports, place_of
-from headwater.deploy.cluster.machine import call
-from headwater.deploy.cluster.stage import HTTP_PORT, NODE_PORT, ClusterLayout, ProcessPlace
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Link, Network
 

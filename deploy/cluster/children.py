@@ -1,4 +1,4 @@
-"""Starting one process of a run: forked from the keeper, or as a program of its own."""
+"""Starts one process of a run: forked from the keeper, or as a program of its own."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def spawn(command: Sequence[str], log: Path, *, namespace: int | None = None) ->
         )
     finally:
         os.close(output)
-    child.returncode = 0  # it is waited for by its id; Popen shall not wonder what became of it
+    child.returncode = 0  # it is waited for by its id; Popen need not
     return child.pid
 
 

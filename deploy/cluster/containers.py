@@ -1,4 +1,4 @@
-"""One container for each process, joined by a network of their own; podman runs them.
+"""The container backend: one container for each process, joined by networks; podman runs them.
 
 The client that holds a container is a child of the keeper: its output is the log, and when the container ends, so does
 it. A container is made once and started again when it has ended, with the same name, address and data.
@@ -15,12 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.deploy.cluster import addresses, keys
-from headwater.deploy.cluster.image import OPTIONS, exists, image
-from headwater.deploy.cluster.inputs import named_files, readable_for
-from headwater.deploy.cluster.machine import call, require_linux, require_root, require_tools, succeeds, tool
-from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Process, RunPlan
-from headwater.deploy.cluster.runs import Run
-from headwater.deploy.cluster.stage import (
+from headwater.deploy.cluster.backend import (
     HTTP_PORT,
     NODE_PORT,
     ClusterLayout,
@@ -32,6 +27,11 @@ from headwater.deploy.cluster.stage import (
     short_id,
     token_of,
 )
+from headwater.deploy.cluster.host import call, require_linux, require_root, require_tools, succeeds, tool
+from headwater.deploy.cluster.image import OPTIONS, exists, image
+from headwater.deploy.cluster.inputs import named_files, readable_for
+from headwater.deploy.cluster.run_plan import BROKER, COORDINATOR, Kind, Process, RunPlan
+from headwater.deploy.cluster.runs import Run
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Network
 

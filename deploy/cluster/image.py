@@ -1,4 +1,4 @@
-"""The container image: built from the sources of this project when it is first needed, and kept.
+"""The container image: built from the sources of this project when it is first needed, then reused.
 
 The build itself reaches no package index: dependencies are fetched beforehand, by the pip of this machine as it is
 configured here, and handed to it. Where debootstrap is installed, the base is made by it once; else it is pulled.
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from headwater.deploy.cluster.machine import call, succeeds, tool
+from headwater.deploy.cluster.host import call, succeeds, tool
 from headwater.pipeline.spark.shipping import HOME, code_files
 from headwater.protocol.errors import ConfigError
 

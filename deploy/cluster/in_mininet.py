@@ -1,4 +1,4 @@
-"""The same network as with namespaces, built by Mininet: hosts with direct links, and a bridge for the management.
+"""The Mininet backend: the same network as with namespaces, with hosts, direct links and a management bridge.
 
 A driver (mininet_driver.py) holds the network; processes are started in its hosts by the keeper, as everywhere.
 """
@@ -18,15 +18,15 @@ from typing import Any, Final
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster import addresses, keys
 from headwater.deploy.cluster.addresses import Subnets
+from headwater.deploy.cluster.backend import Wishes, note, plan_here, short_id
 from headwater.deploy.cluster.children import open_log
+from headwater.deploy.cluster.host import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
 from headwater.deploy.cluster.log_files import last_lines
-from headwater.deploy.cluster.machine import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
 from headwater.deploy.cluster.namespaces import MANAGEMENT_DEVICE, remove_devices, shaping
-from headwater.deploy.cluster.patience import Patience
-from headwater.deploy.cluster.plan import Kind, RunPlan
 from headwater.deploy.cluster.processes import end_all, usage
+from headwater.deploy.cluster.run_plan import Kind, RunPlan
 from headwater.deploy.cluster.runs import MARK, Run
-from headwater.deploy.cluster.stage import Wishes, note, plan_here, short_id
+from headwater.deploy.cluster.waiting import Patience
 from headwater.protocol.errors import ConfigError
 
 DRIVER: Final = Path(__file__).with_name("mininet_driver.py")

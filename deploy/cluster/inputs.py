@@ -1,4 +1,4 @@
-"""The files that a network file names: what must be readable wherever its nodes and its coordinator run."""
+"""The files that a network file names, which must be readable wherever its nodes and its coordinator run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 import yaml
 
-from headwater.deploy.cluster.plan import file_name
+from headwater.deploy.cluster.run_plan import file_name
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.network.file import NetworkFile
 from headwater.protocol.edge import MqttFeed, MqttTo, TraceFeed
-from headwater.protocol.languages.sources import LANGUAGES
+from headwater.protocol.languages.rule_texts import LANGUAGES
 
 
 def named_files(file: NetworkFile) -> list[Path]:

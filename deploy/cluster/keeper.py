@@ -1,4 +1,4 @@
-"""The keeper of a run: starts its processes, starts again what dies, ends all of them when it is told to.
+"""The keeper of a run: starts its processes, restarts those that die, and ends all of them on request.
 
 ``python -m headwater.deploy.cluster.keeper RUN_FOLDER``. It has one thread and no event loop, so that it can fork
 processes from itself: they begin with everything imported, and share its memory.
@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from headwater.deploy.cluster import log_files
 from headwater.deploy.cluster.children import Entry, fork, headwater, set_title, spawn
-from headwater.deploy.cluster.patience import LOOK_S, Patience
-from headwater.deploy.cluster.plan import Process, RunPlan
 from headwater.deploy.cluster.processes import send, usage
+from headwater.deploy.cluster.run_plan import Process, RunPlan
 from headwater.deploy.cluster.runs import Run
+from headwater.deploy.cluster.waiting import LOOK_S, Patience
 
 BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 5.0
@@ -34,7 +34,7 @@ SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(slots=True)
 class KeptProcess:
-    """A process and what has become of it."""
+    """A process and its state."""
 
     process: Process
     pid: int | None = None

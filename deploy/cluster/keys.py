@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from headwater.deploy.cluster.plan import COORDINATOR
+from headwater.deploy.cluster.backend import ClusterLayout
+from headwater.deploy.cluster.run_plan import COORDINATOR
 from headwater.deploy.cluster.runs import Run
-from headwater.deploy.cluster.stage import ClusterLayout
 
 
 def with_keys(run: Run, layout: ClusterLayout, owner: int | None = None) -> ClusterLayout:

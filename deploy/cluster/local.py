@@ -1,4 +1,4 @@
-"""All processes on this machine's loopback interface, each with ports of its own."""
+"""The local backend: all processes on this machine's loopback interface, each with its own ports."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from headwater.deploy.cli.common import RunFailed
-from headwater.deploy.cluster.plan import Kind, RunPlan
+from headwater.deploy.cluster.backend import ClusterLayout, ProcessPlace, Wishes, plan_here
+from headwater.deploy.cluster.run_plan import Kind, RunPlan
 from headwater.deploy.cluster.runs import Run
-from headwater.deploy.cluster.stage import ClusterLayout, ProcessPlace, Wishes, plan_here
 from headwater.protocol.edge import Broker
 
 HOST: Final = "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Logs that do not grow without end, and reading their ends."""
+"""Log files of bounded size, and reading their ends."""
 
 from __future__ import annotations
 

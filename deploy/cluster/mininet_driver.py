@@ -1,4 +1,4 @@
-"""Holds a Mininet network for a run: builds it, tells where its hosts are, and takes it down when told to end.
+"""Runs a Mininet network for a run: builds it, reports where its hosts are, and removes it when told to end.
 
 Mininet is a package of the system's own Python, so this file is run by that and uses nothing but Mininet and the
 standard library: ``/usr/bin/python3 -I mininet_driver.py ORDER.json ANSWER.json``. The order says what to build (see

@@ -1,4 +1,4 @@
-"""One network namespace for each node, one pair of devices for each link, and a bridge that joins all to this machine.
+"""The namespace backend: one network namespace for each node, a pair of devices for each link, and a bridge.
 
 Neighbours talk over the devices of their link: ``ip -n hw1a2b-p1 link set to-p2 down`` cuts it.
 """
@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from headwater.deploy.cluster import addresses, keys
 from headwater.deploy.cluster.addresses import Subnets
-from headwater.deploy.cluster.machine import batch, call, require_linux, require_root, require_tools, succeeds
-from headwater.deploy.cluster.plan import Kind, RunPlan
+from headwater.deploy.cluster.backend import Wishes, names_of, note, plan_here, short_id
+from headwater.deploy.cluster.host import batch, call, require_linux, require_root, require_tools, succeeds
+from headwater.deploy.cluster.run_plan import Kind, RunPlan
 from headwater.deploy.cluster.runs import Run
-from headwater.deploy.cluster.stage import Wishes, names_of, note, plan_here, short_id
 
 MANAGEMENT_DEVICE: Final = "mgmt0"
 NAMESPACES: Final = Path("/run/netns")  # where ``ip netns`` keeps them

@@ -1,4 +1,4 @@
-"""Asking the pages of nodes and the coordinator."""
+"""Queries the HTTP pages of nodes and the coordinator."""
 
 from __future__ import annotations
 

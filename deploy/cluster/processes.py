@@ -1,4 +1,4 @@
-"""What the system knows of processes: alive or not, memory, time; ending those that a run has left."""
+"""What the operating system knows of processes: alive or not, memory, time; ends those that a run has left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.cluster.waiting import Patience
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")

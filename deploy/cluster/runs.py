@@ -1,4 +1,4 @@
-"""The folder of a run: its plan, what has become of it, its logs and data; and whether its keeper lives."""
+"""The folder of a run: its plan, status, logs and data, and whether its keeper is alive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.deploy.cluster.plan import RunPlan, plan_from_json
+from headwater.deploy.cluster.run_plan import RunPlan, plan_from_json
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.files import write_file
 
@@ -62,7 +62,7 @@ class Run:
             ) from None
 
     def state(self) -> dict[str, Any]:
-        """What the keeper told last; empty before it told anything."""
+        """What the keeper last reported; empty before its first report."""
         try:
             state = json.loads(self.state_file.read_text(encoding="utf-8"))
         except (OSError, ValueError):

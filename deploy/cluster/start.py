@@ -1,4 +1,4 @@
-"""``up``: prepare the stage, start the keeper, wait until the network is ready; if it never is, undo it all."""
+"""``up``: prepares the backend, starts the keeper, waits until the network is ready; if it never is, undoes it all."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster.backend import ClusterBackend, Wishes
 from headwater.deploy.cluster.children import open_log
 from headwater.deploy.cluster.log_files import last_lines
 from headwater.deploy.cluster.pages import ask
-from headwater.deploy.cluster.patience import Patience
-from headwater.deploy.cluster.plan import Process, RunPlan
+from headwater.deploy.cluster.run_plan import Process, RunPlan
 from headwater.deploy.cluster.runs import MARK, Run, marked, write_whole
-from headwater.deploy.cluster.stage import ClusterStage, Wishes
 from headwater.deploy.cluster.stop import stop
+from headwater.deploy.cluster.waiting import Patience
 from headwater.pipeline.spark.shipping import HOME
 from headwater.protocol.errors import ConfigError
 
@@ -47,14 +47,16 @@ class Steps:
     ready: Callable[[int, int, str], None] = lambda done, of, waiting_for: None
 
 
-def start(run: Run, stage: ClusterStage, wishes: Wishes, steps: Steps, *, patience_s: float = STILL_S_MAX) -> RunPlan:
+def start(
+    run: Run, backend: ClusterBackend, wishes: Wishes, steps: Steps, *, patience_s: float = STILL_S_MAX
+) -> RunPlan:
     """Bring a network up; when this returns it is ready and runs by itself. Otherwise nothing is left of it."""
-    stage.check()
+    backend.check()
     _refuse_if_up(run)
     run.folder.mkdir(parents=True, exist_ok=True)
     stop(run)  # what is left of a run whose keeper was killed, or of a machine that was switched off
     try:
-        plan = stage.build(run, wishes)
+        plan = backend.build(run, wishes)
         write_whole(run.plan_file, plan.to_json())
         run.state_file.unlink(missing_ok=True)
         start_keeper(run)

@@ -1,4 +1,4 @@
-"""What a run is doing: one row for each process, from what the keeper told and what the system says."""
+"""The status of a run: one row for each process, from the keeper's reports and the operating system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``down``: end everything of a run and take its stage away, also if its keeper is gone. It can be done again."""
+"""``down``: ends everything of a run and removes its backend, even if its keeper is gone. It can be repeated."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import signal
 import time
 from typing import Final
 
-from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.cluster.backend import forget, noted
 from headwater.deploy.cluster.processes import end_all, send
 from headwater.deploy.cluster.runs import Run, marked
-from headwater.deploy.cluster.stage import forget, noted
+from headwater.deploy.cluster.waiting import Patience
 
 DRAIN_S: Final = 10.0  # for processes that have no keeper to ask them
 KEEPER_S_MAX: Final = 20.0  # the keeper itself waits 10 s, or a little more
@@ -17,16 +17,16 @@ KEEPER_S_MAX: Final = 20.0  # the keeper itself waits 10 s, or a little more
 
 def stop(run: Run) -> bool:
     """Whether there was anything to end or to remove."""
-    from headwater.deploy.cluster.stages import stage_of
+    from headwater.deploy.cluster.backends import backend_of
 
     if not run.folder.exists():
         return False
     anything_ended = _end_keeper(run)
     parts = noted(run)
-    # Its containers and drivers are asked by the stage; the rest are processes that lost their keeper.
+    # Its containers and drivers are asked by the backend; the rest are processes that lost their keeper.
     anything_ended = end_all(lambda: _left(run), DRAIN_S) > 0 or anything_ended
     if parts:
-        stage_of(parts["kind"]).remove(run, parts)
+        backend_of(parts["kind"]).remove(run, parts)
         forget(run)
         anything_ended = True
     state = run.state()

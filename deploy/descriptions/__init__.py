@@ -1,1 +1,1 @@
-"""Descriptions of traces that are made up."""
+"""Descriptions of data sets, generated traces, statistics and remote tables."""

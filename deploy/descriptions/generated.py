@@ -1,4 +1,4 @@
-"""``generate:`` in the description of a data set (YAML): events that are made up."""
+"""The section ``generate:`` in the description of a data set (YAML): generated events."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from headwater.deploy.descriptions.generated_attributes import NAME, AttributePa
 from headwater.deploy.descriptions.generated_attributes import VALUES_EXAMPLE as ATTRIBUTES_EXAMPLE
 from headwater.deploy.network.fields import HIDDEN, MAPPING, VALUE, FilePart, Given, Listed, Named, NamedEntries, shape
 from headwater.deploy.network.mistakes import Flaw, wrong
-from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import KeyTable, Scalar
 from headwater.deploy.network.units import duration_us, rate_per_s
 from headwater.deploy.network.values import TextEntry, lasting, numbered, numbers, several, whole, within
+from headwater.deploy.network.yaml_file import Sheet
+from headwater.deploy.network.yaml_tree import KeyTable, Scalar
 from headwater.pipeline.generate.model import (
     MOTION_KINDS,
     Arrivals,
@@ -187,7 +187,7 @@ def _stream(entry: object) -> str:
 
 
 class GenerationPart(FilePart):
-    """Events that are made up."""
+    """Generated events."""
 
     WHAT: ClassVar = "generate"
 

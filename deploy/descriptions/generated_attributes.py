@@ -1,4 +1,4 @@
-"""``attributes:`` of a stream that is made up: what their values are drawn from."""
+"""The section ``attributes:`` of a generated stream: the distributions of its values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pydantic import Field
 
 from headwater.deploy.network.fields import FilePart, Named, NamedEntries
 from headwater.deploy.network.mistakes import Flaw, mistake, wrong
-from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.values import TextEntry, numbered, numbers, several, within
+from headwater.deploy.network.yaml_file import Sheet
+from headwater.deploy.network.yaml_tree import Scalar
 from headwater.pipeline.generate.correlations import triangular
 from headwater.pipeline.generate.model import Attribute, Choice, Derived, Normal, Uniform
 from headwater.protocol.errors import ConfigError

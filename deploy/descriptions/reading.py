@@ -1,4 +1,4 @@
-"""From the text of a description to the data set that it describes."""
+"""Reads the text of a description into the data set that it describes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from headwater.deploy.descriptions.sources import PlacedSourcePart, RawNodePart,
 from headwater.deploy.network.fields import FilePart, Given, Listed
 from headwater.deploy.network.mistakes import Flaw, wrong
 from headwater.deploy.network.reading import read_part
-from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.values import TextEntry
+from headwater.deploy.network.yaml_file import Sheet
+from headwater.deploy.network.yaml_tree import Scalar
 from headwater.pipeline.generate.model import Generation
 from headwater.pipeline.prepare.descriptions import Description
 
 
 class DescriptionPart(FilePart):
-    """A data set: raw files, or events that are made up."""
+    """A data set: raw files, or generated events."""
 
     WHAT: ClassVar = "the description"
 

@@ -1,4 +1,4 @@
-"""Remote tables as people describe them, in a file or on the command line, and the providers that this makes.
+"""Descriptions of remote tables, in a file or on the command line, and the providers they define.
 
 limits:  {postgres: "service=cards", query: "select max_limit from limits where org = any(%s)", keys: [org]}
 places:  {http: "http://profiles.local/users/{user}/places", value: places, fresh: 10min}
@@ -21,9 +21,9 @@ from pydantic import Field
 from headwater.deploy.network.fields import FilePart, Listed, OneOrMore
 from headwater.deploy.network.mistakes import Flaw, wrong
 from headwater.deploy.network.reading import read_part
-from headwater.deploy.network.sheet import NetworkFileError, Sheet
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.values import OneOf, QuantityEntry, TextEntry, lasting
+from headwater.deploy.network.yaml_file import NetworkFileError, Sheet
+from headwater.deploy.network.yaml_tree import Scalar
 from headwater.node.remote.call import CallProvider
 from headwater.node.remote.file import FileProvider
 from headwater.node.remote.guard import USUAL, Limits

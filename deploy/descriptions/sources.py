@@ -1,4 +1,4 @@
-"""What the description of a raw data set may hold: which files, and how their rows become events."""
+"""The description of a raw data set: its files, and how their rows become events."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic_core import PydanticCustomError
 
 from headwater.deploy.network.fields import HIDDEN, FilePart, Given, Listed, Named, NamedEntries, OneOrMore
 from headwater.deploy.network.mistakes import Flaw, mistake, wrong
-from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.values import TextEntry, numbered, numbers, several
+from headwater.deploy.network.yaml_tree import Scalar
 from headwater.pipeline.prepare.descriptions import (
     FORMATS,
     UNITS,

@@ -1,4 +1,4 @@
-"""The file that ``headwater statistics`` writes and ``headwater plan`` reads, and the same for people."""
+"""The file that ``headwater statistics`` writes and ``headwater plan`` reads, also as text for people."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from headwater.deploy.cli.statistics_task import StatisticsTask
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.network.statistics import rule_digest
 from headwater.deploy.network.units import RATE_LEAST_PER_S
-from headwater.pipeline.prepare.doubts import moment
+from headwater.pipeline.prepare.trace_warnings import moment
 from headwater.pipeline.statistics.arrivals import Arrivals, Place
 from headwater.pipeline.statistics.combinations import RoleConstraints, names
+from headwater.pipeline.statistics.sampling import Estimate
 from headwater.pipeline.statistics.selectivities import RuleStatistics, Selectivity, shown
-from headwater.pipeline.statistics.stretches import Estimate
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Same, roles_of
 from headwater.protocol.files import write_file

@@ -1,4 +1,4 @@
-"""Descriptions of data sets (YAML): raw files and how their rows become events, or events that are made up."""
+"""Descriptions of data sets (YAML): raw files and how their rows become events, or generated events."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find_description(name: str) -> Path:
 
 
 def read_description(path: Path) -> Description | Generation:
-    """A description of raw data or of events to be made up; a ConfigError that lists everything wrong with it."""
+    """A description of raw data or of events to be generated; a ConfigError that lists everything wrong with it."""
     from headwater.deploy.descriptions.reading import description_of  # with pydantic, which other commands can spare
 
     return description_of(path)

@@ -1,4 +1,4 @@
-"""Conducting an experiment: which runs are left, how long they will take, and their results into files."""
+"""Conducts an experiment: which runs are left, how long they will take, and writing their results."""
 
 from __future__ import annotations
 

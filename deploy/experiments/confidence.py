@@ -1,4 +1,4 @@
-"""Means over seeds, with how far they can be trusted."""
+"""Means over seeds, with confidence intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of an experiment: a scenario under a strategy with a seed, for some time of the network."""
+"""One run of an experiment: a scenario under a strategy with a seed, for some virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many runs on several cores, in processes of their own."""
+"""Runs many jobs on several cores, each in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of an experiment in CSV files, one per figure, that a stopped experiment is resumed from."""
+"""Results of an experiment in CSV files, one for each figure, from which a stopped experiment resumes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Final
 
 from headwater.deploy.experiments.jobs import Figure, Job, Result
 from headwater.deploy.experiments.trex.measures import HEADLINE_KINDS
-from headwater.deploy.simulation.figures import OVERHEAD_KINDS
 from headwater.deploy.simulation.outcome import KINDS
+from headwater.deploy.simulation.traffic_and_delay import OVERHEAD_KINDS
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.files import write_file
 from headwater.protocol.strategy import TREE_STRATEGIES

@@ -1,1 +1,1 @@
-"""What a network file is made of: YAML with places, its sections, and where the events of a source come from."""
+"""Network files: YAML with places, the sections of a network file, their models and their JSON schema."""

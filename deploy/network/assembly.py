@@ -1,4 +1,4 @@
-"""From the text of a network file to the network: its sections read, and checked against each other."""
+"""Builds a network from the text of its file: reads the sections and checks them against each other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.deploy.network.check import (
     silent_rules,
 )
 from headwater.deploy.network.file import NEVER_ENDS, NetworkFile
-from headwater.deploy.network.parts.network import NetworkPart
+from headwater.deploy.network.models.network import NetworkPart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.rule_texts import is_registered, no_such_function, places_of_rules, rule_texts, unserved
 from headwater.deploy.network.sections import (
@@ -32,10 +32,10 @@ from headwater.deploy.network.sections import (
     sinks_of,
     sources_of,
 )
-from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.statistics import GivenStatistics
 from headwater.deploy.network.statistics_reading import Described, given_statistics
-from headwater.node.explain.certainties import certainties, never_met
+from headwater.deploy.network.yaml_file import Sheet
+from headwater.node.explain.constant_conditions import certainties, never_met
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.destinations import placeholders
 from headwater.protocol.edge import RateFeed, is_replayed
@@ -43,9 +43,9 @@ from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Call, walk
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
+from headwater.protocol.languages.composite_types import composite_types
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN_FUNCTION
-from headwater.protocol.languages.emitted import composite_types
-from headwater.protocol.languages.meaning import Types
+from headwater.protocol.languages.type_checking import Types
 from headwater.protocol.network import Link, Network, Sink, why_not_in_time
 from headwater.protocol.pattern import Rule, leaves
 from headwater.protocol.strategy import CENTRAL, DEFAULT_STRATEGY, PLANNED_STRATEGIES, strategy_of

@@ -1,4 +1,4 @@
-"""``mqtt:`` of a network file: the broker through which devices and consumers are reached."""
+"""The section ``mqtt:`` of a network file: the broker through which devices and receivers are reached."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from headwater.deploy.network.parts.mqtt import BROKER_EXAMPLE, MqttPart
-from headwater.deploy.network.parts.network import NetworkPart
-from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.models.mqtt import BROKER_EXAMPLE, MqttPart
+from headwater.deploy.network.models.network import NetworkPart
+from headwater.deploy.network.yaml_file import Sheet
 from headwater.protocol.edge import Broker
 
 EMBEDDED: Final = "embedded"

@@ -1,10 +1,11 @@
-"""What can be wrong between the parts of a network although each of them is right."""
+"""Checks a network whose parts are each correct: are there mistakes between them?"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from headwater.protocol.breadth_first import components
 from headwater.protocol.edge import Feed, MqttFeed
 from headwater.protocol.network import Link
 from headwater.protocol.pattern import (
@@ -19,7 +20,6 @@ from headwater.protocol.pattern import (
     positive_leaves,
 )
 from headwater.protocol.payload_maps import topic_filter
-from headwater.protocol.traversal import components
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""What files in YAML are made of, as pydantic models and fields: parts, names and lists.
+"""The building blocks of YAML files, as pydantic models and fields: parts, names and lists.
 
 A model says what a file may hold. A field says beside its type what people call it, so that a mistake is told in a
 sentence about that entry and not about pydantic.
@@ -16,7 +16,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, ValidationError, core_schema
 
 from headwater.deploy.network.mistakes import CONSEQUENCE, Flaw, mistake, together, wrong
-from headwater.deploy.network.tree import ItemList, KeyTable, Scalar
+from headwater.deploy.network.yaml_tree import ItemList, KeyTable, Scalar
 from headwater.protocol.text import closest, listed
 
 T = TypeVar("T")

@@ -1,12 +1,12 @@
-"""The network file: YAML that says which nodes, links, sources, sinks and rules there are (docs/guide/networks.md)."""
+"""The network file: YAML with the nodes, links, sources, sinks and rules of a network (docs/guide/networks.md)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headwater.deploy.network.sheet import NetworkFileError, Sheet
 from headwater.deploy.network.statistics import GivenStatistics
+from headwater.deploy.network.yaml_file import NetworkFileError, Sheet
 from headwater.protocol.edge import (
     Broker,
     ClientFeed,
@@ -21,7 +21,7 @@ from headwater.protocol.edge import (
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Diagnostic
-from headwater.protocol.languages.sources import LANGUAGES
+from headwater.protocol.languages.rule_texts import LANGUAGES
 from headwater.protocol.network import Network
 
 __all__ = [

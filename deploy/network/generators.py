@@ -1,4 +1,4 @@
-"""``values:`` of a source that makes its events up: what each attribute is drawn from."""
+"""The section ``values:`` of a source that generates its events: the distribution of each attribute."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from headwater.deploy.network.fields import HIDDEN, FilePart, mapping
 from headwater.deploy.network.mistakes import Flaw, mistake, together, wrong
-from headwater.deploy.network.parts.sources import SourcePart
+from headwater.deploy.network.models.sources import SourcePart
 from headwater.deploy.network.reading import read_part
-from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import ItemList, KeyTable, Scalar, is_null
 from headwater.deploy.network.values import float_of
+from headwater.deploy.network.yaml_file import Sheet
+from headwater.deploy.network.yaml_tree import ItemList, KeyTable, Scalar, is_null
 from headwater.node.traces.types import BOOLEANS
 from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
 from headwater.protocol.events import EventType, Value
-from headwater.protocol.languages.meaning import a as with_article
+from headwater.protocol.languages.type_checking import a as with_article
 from headwater.protocol.text import listed, suggestion
 
 T = TypeVar("T")

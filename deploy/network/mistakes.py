@@ -1,4 +1,4 @@
-"""Mistakes in files in YAML: their kinds, each with its sentence, and how validators raise them.
+"""The kinds of mistakes in YAML files, each with its sentence, and how validators raise them.
 
 In a sentence ``<0>`` stands for the key of the entry, ``<1>`` for the key of the mapping that it stands in, and so on.
 """

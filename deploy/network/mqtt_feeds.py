@@ -1,4 +1,4 @@
-"""Sources that listen to MQTT: topics, identities, times, and the mapping from messages to events."""
+"""Sources that receive events over MQTT: topics, identities, times, and the mapping from messages to events."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import yaml
 
 from headwater.deploy.network.brokers import Brokers
 from headwater.deploy.network.fields import NamedEntries
-from headwater.deploy.network.parts.sources import TIME_OF_MESSAGE, SourcePart
-from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.models.sources import TIME_OF_MESSAGE, SourcePart
+from headwater.deploy.network.yaml_file import Sheet
 from headwater.protocol.edge import Mapped, MqttFeed, When
 from headwater.protocol.events import EventType
 from headwater.protocol.payload_maps import feed_flaws

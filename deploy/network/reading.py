@@ -1,4 +1,4 @@
-"""From a YAML tree to a model of what it may hold: every mistake is told in a sentence, where it stands."""
+"""Reads a YAML tree into a model, and reports every mistake in a sentence with its place."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pydantic_core import ErrorDetails
 
 from headwater.deploy.network.fields import FilePart
 from headwater.deploy.network.mistakes import SENTENCES
-from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import ODD, place_of, steps_of, tree_of, without
+from headwater.deploy.network.yaml_file import Sheet
+from headwater.deploy.network.yaml_tree import ODD, place_of, steps_of, tree_of, without
 
 P = TypeVar("P", bound=FilePart)
 

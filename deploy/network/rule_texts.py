@@ -1,4 +1,4 @@
-"""The texts of a network's rules before they mean anything: where each rule stands, and what no network can serve."""
+"""The rule texts of a network file before they are parsed: where each stands, and what no network can run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from headwater.protocol.functions import BUILT_IN, Functions
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import Text
+from headwater.protocol.languages.grammar_actions import SyntaxMistake
 from headwater.protocol.languages.parser import parse_text
-from headwater.protocol.languages.reader import SyntaxMistake
-from headwater.protocol.languages.sources import decode
+from headwater.protocol.languages.rule_texts import decode
 
 
 @dataclass(frozen=True, slots=True)

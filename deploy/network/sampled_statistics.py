@@ -1,4 +1,4 @@
-"""Rates and selectivities from a sample of the events that a network file describes.
+"""Estimates rates and selectivities from a sample of the events that a network file describes.
 
 Rates are counts over the time that the sample spans. For the selectivity of conditions, events of the roles are drawn
 at random, no further apart than the rule looks; the share of draws that meet them is what planners are told.
@@ -15,7 +15,7 @@ from headwater.coordinator.inev.model.rules import Statistics
 from headwater.deploy.network.file import NetworkFile
 from headwater.deploy.simulation.births import births
 from headwater.node.explain.expressions import Scope, evaluate, holds
-from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.events import Event
 from headwater.protocol.expressions import (

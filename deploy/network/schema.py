@@ -1,4 +1,4 @@
-"""The JSON schema of network files, for editors; it is made from the models that read them."""
+"""The JSON schema of network files, for editors, generated from the models that read them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def kept_schema() -> str:
 
 def made_schema() -> str:
     """The schema as the models have it now."""
-    from headwater.deploy.network.parts.network import NetworkPart
+    from headwater.deploy.network.models.network import NetworkPart
 
     schema: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

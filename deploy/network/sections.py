@@ -1,4 +1,4 @@
-"""The sections of a network file, one by one: what their parts mean together. What is wrong is noted in the sheet."""
+"""Reads the sections of a network file one by one, and reports what their parts get wrong together."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Final, TypeVar
 import yaml
 
 from headwater.deploy.network.brokers import Brokers
-from headwater.deploy.network.ends import destination_of, feeds_of
 from headwater.deploy.network.fields import NamedEntries
-from headwater.deploy.network.parts.network import NetworkPart
-from headwater.deploy.network.parts.sinks import SinkPart
-from headwater.deploy.network.parts.sources import SourcePart
-from headwater.deploy.network.parts.topology import KINDS, NODES_EXAMPLE, NodePart
-from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import Scalar, is_null
+from headwater.deploy.network.models.network import NetworkPart
+from headwater.deploy.network.models.sinks import SinkPart
+from headwater.deploy.network.models.sources import SourcePart
+from headwater.deploy.network.models.topology import KINDS, NODES_EXAMPLE, NodePart
+from headwater.deploy.network.sources_and_sinks import destination_of, feeds_of
 from headwater.deploy.network.units import host_and_port
+from headwater.deploy.network.yaml_file import Sheet
+from headwater.deploy.network.yaml_tree import Scalar, is_null
 from headwater.protocol.destinations import named
 from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
 from headwater.protocol.languages import Source as RuleSource
 from headwater.protocol.languages import language_of
-from headwater.protocol.languages.meaning import Types
+from headwater.protocol.languages.type_checking import Types
 from headwater.protocol.network import Link, Source
 from headwater.protocol.text import suggestion
 

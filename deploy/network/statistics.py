@@ -1,4 +1,4 @@
-"""What a network file tells planners beside the rules."""
+"""The statistics in a network file, as values for planners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section ``statistics`` of a network file, and the file that it may name: what planners know beside the rules."""
+"""Reads the section ``statistics`` of a network file and the file that it may name, for planners."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any, Final
 from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
 from headwater.coordinator.inev.model.rules import Measured
 from headwater.deploy.network.fields import NamedEntries
-from headwater.deploy.network.parts.network import NetworkPart
-from headwater.deploy.network.parts.statistics import ProjectionPart, SharePart, StatisticsFilePart
+from headwater.deploy.network.models.network import NetworkPart
+from headwater.deploy.network.models.statistics import ProjectionPart, SharePart, StatisticsFilePart
 from headwater.deploy.network.reading import read_part
-from headwater.deploy.network.sheet import NetworkFileError, Sheet
 from headwater.deploy.network.statistics import GivenStatistics, rule_digest
+from headwater.deploy.network.yaml_file import NetworkFileError, Sheet
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.pattern import Rule, leaves
 from headwater.protocol.text import suggestion

@@ -1,4 +1,4 @@
-"""Durations, rates, bandwidths and addresses as people write them."""
+"""Durations, rates, bandwidths and addresses as users write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of files in YAML that are values, as pydantic fields: texts, quantities, numbers, choices."""
+"""Single values in YAML files, as pydantic fields: texts, quantities, numbers, choices."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pydantic_core import CoreSchema, core_schema
 
 from headwater.deploy.network.fields import without_none
 from headwater.deploy.network.mistakes import mistake, together, wrong
-from headwater.deploy.network.tree import ItemList, Scalar
 from headwater.deploy.network.units import duration_us
+from headwater.deploy.network.yaml_tree import ItemList, Scalar
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import closest, listed
 

@@ -1,4 +1,4 @@
-"""The other pictures of a report: stacked bars, curves, heat maps, bars."""
+"""The charts of a report: stacked bars, curves, heat maps, bars."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from headwater.deploy.reporting.drawing import COLOURS, Chart, bar, decades, explained, legend, none, table, tag, ticks
-from headwater.deploy.reporting.kinds import EXPLAINED
+from headwater.deploy.reporting.svg import COLOURS, Chart, bar, decades, explained, legend, none, table, tag, ticks
+from headwater.deploy.reporting.traffic_kinds import EXPLAINED
 from headwater.node.observe.accounts import KINDS
 from headwater.pipeline.report.assemble import between_nodes
 from headwater.pipeline.report.tables import Tables

@@ -1,4 +1,4 @@
-"""Runs of one strategy with different seeds, taken together: means, and how far they can be trusted."""
+"""Groups runs of one strategy with different seeds: means, with confidence intervals."""
 
 from __future__ import annotations
 

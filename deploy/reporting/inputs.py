@@ -1,4 +1,4 @@
-"""Which runs a report is on: folders that ``headwater up`` or ``simulate --record`` has made."""
+"""The runs that a report covers: folders from ``headwater up`` or ``simulate --record``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from headwater.deploy.cluster.plan import COORDINATOR
+from headwater.deploy.cluster.run_plan import COORDINATOR
 from headwater.deploy.cluster.runs import Run, runs_in
 from headwater.deploy.network.file import read_network, running_network
 from headwater.deploy.reporting.shapes import shape_of
@@ -42,7 +42,7 @@ def _folder(name: str, home: Path) -> Path:
 def _recorded(folder: Path, remarks: list[str]) -> Recorded:
     if (folder / RECORDING).is_file():
         shape = read_recording(folder)
-        from headwater.deploy.cluster.plan import file_name
+        from headwater.deploy.cluster.run_plan import file_name
 
         return Recorded(
             folder.name, shape, {node: folder / "data" / file_name(node) / "records" for node in shape.nodes}

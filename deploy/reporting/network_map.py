@@ -1,4 +1,4 @@
-"""The network as a map: links as wide as what crossed them, nodes as large as what went through them."""
+"""The network as a map: links as wide as their traffic, nodes as large as what passed through them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Final, TypeAlias
 
-from headwater.deploy.reporting.drawing import WIDTH, legend, picture, tag, text
-from headwater.deploy.reporting.labels import NodeCircle, placed, short_names
-from headwater.deploy.reporting.layout import aspect, laid_out
+from headwater.deploy.reporting.map_labels import NodeCircle, placed, short_names
+from headwater.deploy.reporting.map_layout import aspect, laid_out
+from headwater.deploy.reporting.svg import WIDTH, legend, picture, tag, text
 from headwater.pipeline.report.assemble import between_nodes
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.tables import Row, Tables

@@ -1,4 +1,4 @@
-"""Events born and composites delivered in a second, over time; long stretches in which nothing was are cut out."""
+"""Events and composite events per second over time; long idle stretches are cut out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from headwater.deploy.reporting.drawing import Chart, none, number, tag, ticks
+from headwater.deploy.reporting.svg import Chart, none, number, tag, ticks
 from headwater.pipeline.report.tables import Row, Tables
 from headwater.protocol.text import rate, seconds
 

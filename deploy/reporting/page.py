@@ -1,4 +1,4 @@
-"""The report as one page that needs nothing else: no script, style, font or picture from anywhere."""
+"""The report as one HTML page that needs nothing else: no script, style, font or picture from elsewhere."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.resources import files
 from typing import Any, Final
 
 from headwater.deploy.reporting import charts
-from headwater.deploy.reporting.drawing import folded, table, tag
 from headwater.deploy.reporting.groups import MEASURES
 from headwater.deploy.reporting.network_map import network_map
 from headwater.deploy.reporting.over_time import over_time
-from headwater.deploy.reporting.words import headline, title
+from headwater.deploy.reporting.summary import headline, title
+from headwater.deploy.reporting.svg import folded, table, tag
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.tables import Row, Tables
 from headwater.protocol.text import NOTHING, count, milliseconds, plural, rate, seconds, share, size

@@ -1,4 +1,4 @@
-"""Plans as pictures: Graphviz text, and an SVG of the network with what runs where and how much crosses each link."""
+"""Pictures of plans: Graphviz text, and an SVG of the network with what runs where and the traffic of each link."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from headwater.coordinator.inev.plan.description import link_loads
 from headwater.coordinator.inev.plan.plans import Plan
-from headwater.deploy.reporting.layout import laid_out
+from headwater.deploy.reporting.map_layout import laid_out
 
 SIZE: Final = 900
 MARGIN: Final = 60

@@ -1,4 +1,4 @@
-"""From a network to what a report must know of it."""
+"""Turns a network into what a report needs to know of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies side by side: a table and bars for the terminal, and a page in the style of a report."""
+"""Compares strategies: a table and bars for the terminal, and a page in the style of a report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from html import escape
 from typing import Final
 
 from headwater.deploy.cli.tables import table_lines
-from headwater.deploy.reporting.drawing import bar, table, tag
 from headwater.deploy.reporting.page import document, section
+from headwater.deploy.reporting.svg import bar, table, tag
 from headwater.deploy.simulation.comparison import BASELINE, ComparedStrategy, Comparison, MeasureSpread
 from headwater.protocol.text import NOTHING, count, joined, milliseconds, plural, share, size
 

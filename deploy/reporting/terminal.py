@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from headwater.deploy.cli.tables import table_lines
-from headwater.deploy.reporting.words import agreement
+from headwater.deploy.reporting.summary import agreement
 from headwater.pipeline.report.tables import Tables
 from headwater.protocol.text import NOTHING, count, milliseconds, rate, seconds, share, size
 

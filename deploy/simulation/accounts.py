@@ -1,4 +1,4 @@
-"""The accounts of a run: what crossed which link, as every node accounts for what it sends."""
+"""The accounts of a simulated run: what crossed which link, from the accounts of every node."""
 
 from __future__ import annotations
 

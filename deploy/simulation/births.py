@@ -1,4 +1,4 @@
-"""The events of a network before any node handles them: when and where each is born.
+"""The events of a simulated network before any node handles them: when and where each enters.
 
 The same file and the same seed give the same births to the byte, and what one source gives does not depend on the
 others.
@@ -16,8 +16,8 @@ from random import Random
 from typing import assert_never
 
 from headwater.deploy.network.file import NetworkFile
-from headwater.node.edge.made_up import Stamped, made_up
-from headwater.node.traces.of_source import events_of_source, look
+from headwater.node.edge.generated_events import Stamped, made_up
+from headwater.node.traces.source_rows import events_of_source, look
 from headwater.protocol.edge import ClientFeed, Feed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
 from headwater.protocol.errors import ConfigError, EventError
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType

@@ -1,4 +1,4 @@
-"""Checkers that watch a simulated run: what crosses links, what nodes hold, and whether neighbours agree.
+"""Checkers that observe a simulated run: what crosses links, what nodes hold, and whether neighbours agree.
 
 They know only what is said in docs/architecture.md about streams and watermarks, and raise an AssertionError at the
 first thing that contradicts it, with the node or link, the stream, the virtual time and the seed.

@@ -1,4 +1,4 @@
-"""Several strategies over the same events, for one or more seeds: what each cost beside centr, and how sure that is."""
+"""Compares strategies over the same events, for one or more seeds: costs relative to ``centr``, with confidence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headwater.deploy.experiments.confidence import mean
-from headwater.deploy.simulation.figures import RunFigures
+from headwater.deploy.simulation.traffic_and_delay import RunFigures
 from headwater.protocol.strategy import CENTRAL
 
 BASELINE: Final = CENTRAL

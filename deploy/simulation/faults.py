@@ -1,4 +1,4 @@
-"""What goes wrong in a simulated run: plain data, decided before the run starts."""
+"""The faults of a simulated run: plain data, drawn before the run starts."""
 
 from __future__ import annotations
 

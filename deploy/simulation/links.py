@@ -1,4 +1,4 @@
-"""Links in virtual time: when a frame arrives, and how often it had to be sent for that."""
+"""Links in virtual time: when a frame arrives, and how often it had to be sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulated run leaves behind, before figures are made of it."""
+"""The raw outcome of a simulated run, from which figures are computed."""
 
 from __future__ import annotations
 

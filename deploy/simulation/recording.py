@@ -1,4 +1,4 @@
-"""The records of a simulated run, as node processes would have left them, but in virtual time."""
+"""Writes the records of a simulated run as node processes would, but in virtual time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.deploy.cluster.plan import file_name
+from headwater.deploy.cluster.run_plan import file_name
 from headwater.deploy.simulation.outcome import Delivery
 from headwater.deploy.simulation.simulator import Simulation
 from headwater.node.observe.metrics.counters import NodeCounters

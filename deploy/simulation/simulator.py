@@ -1,4 +1,4 @@
-"""All nodes of a network in one process and in virtual time.
+"""The simulator: all nodes of a network in one process and in virtual time.
 
 A loop around the nodes' cores: the next birth or the earliest thing in the heap, whichever comes first. The same
 arguments give the same run to the byte.
@@ -15,12 +15,14 @@ from itertools import chain, count
 from typing import Any, assert_never
 
 from headwater.coordinator.core import Coordinator, Orders
-from headwater.coordinator.layout.ground import Planner, at_the_middle
+from headwater.coordinator.layout.planner_interface import Planner, at_the_middle
 from headwater.coordinator.requests import Change, DeployRules, FallBack
 from headwater.deploy.simulation.accounts import SimulatedAccounts
 from headwater.deploy.simulation.checkers import Checkers
 from headwater.deploy.simulation.faults import Faults
-from headwater.deploy.simulation.happenings import (
+from headwater.deploy.simulation.held_events import HandedOver, HandOver, Holding
+from headwater.deploy.simulation.links import FOREVER, LinkDirection
+from headwater.deploy.simulation.outages import (
     Back,
     Decide,
     Forgets,
@@ -31,8 +33,6 @@ from headwater.deploy.simulation.happenings import (
     expected_outages,
     is_of_old_life,
 )
-from headwater.deploy.simulation.holding import HandedOver, HandOver, Holding
-from headwater.deploy.simulation.links import FOREVER, LinkDirection
 from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.deploy.simulation.watcher import SimulationWatcher as SimulationWatcher
 from headwater.node.core import NodeCore, NodeSettings
@@ -89,7 +89,7 @@ def simulate(
     falls_back: bool = True,
     watcher: SimulationWatcher | None = None,
 ) -> Outcome:
-    """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
+    """Run a network over the births (at, source, event), in order of ``at``, and return the outcome.
 
     ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire``
     sends every message as bytes and reads it again. With ``computed_trees`` the coordinator puts trees in place instead

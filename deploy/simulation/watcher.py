@@ -1,4 +1,4 @@
-"""What may look at a simulated run while it goes on."""
+"""The interface of observers of a simulated run."""
 
 from __future__ import annotations
 

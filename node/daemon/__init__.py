@@ -1,1 +1,1 @@
-"""A node as a process: the core, its journal, its links, and what is at its edge."""
+"""A node as a process: the core with its journal, its links, and its sources and sinks."""

@@ -1,4 +1,4 @@
-"""Runs the sources and sinks that the configuration names, and starts again what fails."""
+"""Runs the adapters of the configured sources and sinks, and restarts those that fail."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.daemon.clients import Clients
-from headwater.node.daemon.outflow import SinkDeliveries
+from headwater.node.daemon.deliveries import SinkDeliveries
 from headwater.node.edge.adapters import make_sink, make_source
 from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.dead_letters import DeadLetters
@@ -40,7 +40,7 @@ class Adapters:
         self._sinks: dict[int, tuple[SinkConfig, SinkDeliveries | None, asyncio.Task[None] | None]] = {}
 
     def follow(self, config: NodeConfig) -> None:
-        """Start what is new, stop what is gone, and begin anew what has changed."""
+        """Start what is new, stop what is gone, and restart what has changed."""
         self.edge.durability = config.durability
         self._follow_sources({source.number: source for source in config.sources})
         self._follow_sinks({sink.number: sink for sink in config.sinks})

@@ -1,4 +1,4 @@
-"""Programs that publish and subscribe at a node, through ``node.client``.
+"""Serves client programs (``node.client``) that publish and subscribe at a node.
 
 What they say to each other, as msgpack lists:
 
@@ -12,7 +12,7 @@ Replayers of prepared traces say more (``protocol.messages.replay``, served by `
 
 Publications are counted by the client; one that comes again, because the answer to it got lost, is recognised.
 Deliveries are numbered by the node; one that comes again, because "got" was lost, is recognised by the client.
-Both count anew in each life, theirs and not that of the other: a number says nothing without the life it belongs to.
+Both count from 1 in each life, theirs and not that of the other: a number says nothing without the life it belongs to.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
-from headwater.node.daemon.outflow import SinkDeliveries
-from headwater.node.daemon.records import Publication, Requested
+from headwater.node.daemon.deliveries import SinkDeliveries
+from headwater.node.daemon.journal_records import Publication, Requested
 from headwater.node.daemon.replays import WORDS, Replays
 from headwater.node.edge.interfaces import Arrival
 from headwater.node.edge.payloads import PayloadReader
@@ -35,7 +35,7 @@ from headwater.node.traces.times import wrong_for_the_clock
 from headwater.protocol.edge import ClientFeed, ClientTo
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.links import LinkSettings
-from headwater.protocol.links.parts import split
+from headwater.protocol.links.large_payloads import split
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import CLIENT, SinkConfig
 from headwater.protocol.subscriptions import Subscription, parse_subscription
@@ -119,7 +119,7 @@ class Clients:
             self._daemon.watching.reported({"refused_clients": len(deaf) or 1})
             if not deaf:
                 return None
-        # Of two programs under one name, what the one publishes would count as a repetition of the other's.
+        # Of two programs under one name, what the one publishes would count as a duplicate of the other's.
         return LinkSettings(exclusive=True)
 
     def came(self, peer: str) -> None:
@@ -149,7 +149,7 @@ class Clients:
         return self._daemon.loop.time() - self._up_s.get(peer, float("inf")) >= settle_s
 
     def left(self, peer: str, *, said_so: bool = True) -> None:
-        """The link is down. What was on its way to the program is forgotten: when it is back, both begin anew, and it
+        """The link is down. What was on its way to the program is forgotten: when it is back, both start over, and it
         asks again for what it wants. A program that has published and did not say that it leaves may hold more."""
         self._replays.left(peer)
         client = self._clients.pop(peer, None)

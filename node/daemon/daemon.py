@@ -1,8 +1,8 @@
 """The node process: an event loop around the machine.
 
-Whatever comes in is put into the journal and handled at once; what follows from it leaves the node when the journal
-has it. While one group of records is being written the next one gathers, so a busy node writes few large groups and an
-idle one writes at once.
+The process journals every input and handles it at once; the effects leave the node when the input is durable. While
+one group of records is being written the next one gathers, so a busy node writes few large groups and an idle one
+writes at once.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Final
 
 import msgpack
 
-from headwater.node.daemon import records
+from headwater.node.daemon import journal_records as records
 from headwater.node.daemon.adapters import Adapters
-from headwater.node.daemon.collector import Collector
-from headwater.node.daemon.durable import Outputs
-from headwater.node.daemon.hearing import Hearing
+from headwater.node.daemon.back_pressure import REPEAT_S, Pressure
+from headwater.node.daemon.garbage_collection import Collector
 from headwater.node.daemon.intake import Intake
 from headwater.node.daemon.machine import WAITING_MAX, NodeMachine
-from headwater.node.daemon.pressure import REPEAT_S, Pressure
-from headwater.node.daemon.watching import Watching
+from headwater.node.daemon.observation import Watching
+from headwater.node.daemon.outputs import Outputs
+from headwater.node.daemon.source_gaps import Hearing
 from headwater.node.edge.interfaces import Arrival
 from headwater.protocol.files import write_file
 from headwater.protocol.journal import Journal
@@ -69,7 +69,7 @@ class _Group:
         self.counts: dict[int, int] = {}
         self.done: list[Callable[[], None]] = []
         self.resets: list[str] = []
-        """Links that begin anew."""
+        """Links that start over."""
         self.size = 0
         self.records = 0
         self.began_s = 0.0

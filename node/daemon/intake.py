@@ -1,11 +1,11 @@
-"""What sources bring becomes events of the trace: late ones told apart, repeated ones recognised, all numbered."""
+"""The intake of a node: sets late events apart, drops repeated ones, and numbers the rest as events of the trace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.node.daemon.records import Births, Ended, Publication
+from headwater.node.daemon.journal_records import Births, Ended, Publication
 from headwater.node.edge.interfaces import Arrival
 from headwater.node.traces.times import wrong_for_the_clock
 

@@ -15,17 +15,19 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final, Protocol, assert_never
 
-from headwater.node import effects
-from headwater.node import snapshot as saving
+from headwater.node import effects, snapshot
 from headwater.node.core import NodeCore, NodeSettings
-from headwater.node.daemon import records
-from headwater.node.daemon.durable import LinkState, Outputs, ReplayState, Row, SinkState
-from headwater.node.daemon.identities import SeenCounters
-from headwater.node.daemon.records import Publication, Record
+from headwater.node.daemon import journal_records as records
+from headwater.node.daemon.duplicates import SeenCounters
+from headwater.node.daemon.journal_records import Publication, Record
+from headwater.node.daemon.link_state import LinkState
+from headwater.node.daemon.outputs import Outputs
+from headwater.node.daemon.replays import ReplayState
+from headwater.node.daemon.sink_state import Row, SinkState
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
-from headwater.protocol.links.parts import PART_BYTES, split
+from headwater.protocol.links.large_payloads import PART_BYTES, split
 from headwater.protocol.links.settings import LinkError
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import COORDINATOR, NodeConfig
@@ -95,21 +97,21 @@ class NodeMachine:
     def save(self) -> bytes:
         watcher, self.watcher = self.watcher, None
         try:
-            return saving.save(self)
+            return snapshot.save(self)
         finally:
             self.watcher = watcher
 
     @staticmethod
     def restored(data: bytes) -> NodeMachine:
-        machine = saving.restore(data)
+        machine = snapshot.restore(data)
         if not isinstance(machine, NodeMachine):
-            raise saving.StateError("the snapshot is not that of a node")
+            raise snapshot.StateError("the snapshot is not that of a node")
         return machine
 
     def reborn(self, life: str) -> NodeMachine:
         """A new life after a part of the memory was lost, which others rely on.
 
-        Links and trees begin anew. What is left of the rest goes along: where sources go on, which identities they have
+        Links and trees start over. What is left of the rest goes along: where sources go on, which identities they have
         used, which deliveries were made, and the events that a new tree may need.
         """
         fresh = NodeMachine(self.name, life, self._settings)
@@ -140,7 +142,7 @@ class NodeMachine:
         try:
             self._apply(record, out)
         except Exception:
-            log.exception("an input could not be handled as it should (a bug); the node carries on")
+            log.exception("an input could not be handled (a bug); the node carries on")
             out.counters["internal_errors"] += 1
         return out
 
@@ -354,7 +356,7 @@ class NodeMachine:
         ]
 
     def has_taken(self, publication: Publication) -> bool:
-        """Whether it is a repetition. A program that was started anew counts anew: nothing of its last life follows."""
+        """Whether it is a duplicate. A restarted program counts from 1 again: nothing of its last life follows."""
         last = self.publications.get(publication.program)
         return last is not None and last.life == publication.life and publication.number <= last.number
 

@@ -1,4 +1,4 @@
-"""Start of a node process: its data folder, its journal, what it was before, and the loop."""
+"""Starts a node process: opens its data folder and journal, restores its state, and runs the loop."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import time
 from typing import Final
 
 from headwater.node.core import NodeSettings
-from headwater.node.daemon import records
-from headwater.node.daemon.collector import Collector
+from headwater.node.daemon import journal_records as records
 from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
+from headwater.node.daemon.garbage_collection import Collector
 from headwater.node.daemon.machine import NodeMachine
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.files import write_file
@@ -111,7 +111,7 @@ def _kept_durability(settings: DaemonSettings) -> Durability:
     path = settings.data / "durability"
     word = path.read_text(encoding="utf-8").strip() if path.exists() else "sync"
     if word not in ("none", "async", "sync"):
-        raise ConfigError(f"{path} says {word!r}; it should say none, async or sync")
+        raise ConfigError(f"{path} says {word!r}; it must be none, async or sync")
     return word  # type: ignore[return-value]
 
 

@@ -1,4 +1,4 @@
-"""Replays of prepared traces into this node: what a replayer sends becomes part of the trace under its own numbers.
+"""Replays of prepared traces into a node: the replayed events join the trace under their own numbers.
 
 There is one replayer at a time. It says everything in the order of the trace, so the last number that has come tells
 what is known already: whatever comes again, after a crash of either side, is recognised and counted, not born twice.
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from headwater.node.daemon.records import Ended, Replayed
+from headwater.node.daemon.journal_records import Ended, Replayed
 from headwater.node.edge.interfaces import Arrival
 from headwater.node.edge.values import TEXT_BYTES_MAX
 from headwater.protocol.edge import ReplayFeed
@@ -33,6 +33,15 @@ WORDS: Final = ("replay-from", "replay", "replay-end")
 log = logging.getLogger("headwater.replay")
 
 Answer = Callable[[list[Any]], None]
+
+
+class ReplayState(NamedTuple):
+    """How far the replay of a prepared trace has come at this node."""
+
+    trace: str
+    """The checksum of the trace."""
+    last_seq: int
+    """The greatest number that has come: an event with a number that is not greater is a duplicate."""
 
 
 class _Events(NamedTuple):
@@ -73,7 +82,7 @@ class Replays:
             self._taking = asyncio.create_task(self._take_all())
 
     def left(self, peer: str) -> None:
-        """The link to a program is down. If it was the replayer, it begins anew, after what has become durable."""
+        """The link to a program is down. If it was the replayer, it starts over, after what has become durable."""
         if peer != self._peer:
             return
         self._peer, self._trace = None, ""

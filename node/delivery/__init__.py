@@ -1,1 +1,1 @@
-"""Deliveries: the subscriptions of a tree, and matches on their way to sinks."""
+"""Delivery: the subscriptions of a tree, and the matches that are sent to sinks."""

@@ -1,4 +1,4 @@
-"""Matches on their way to sinks: rows that are made only when they are read."""
+"""Batches of matches for sinks, whose rows are computed only when they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions of one tree, and the events that flow down to them."""
+"""The subscriptions of one tree, and the events that flow down the tree to them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The edge of a node: where events come from (traces, rates, brokers) and where deliveries go."""
+"""The edge of a node: adapters for sources (traces, rates, brokers, programs) and for sinks."""

@@ -1,4 +1,4 @@
-"""The adapter for each kind of feed and destination."""
+"""Chooses the adapter for each kind of feed and destination."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def make_source(number: int, feed: Feed, event_type: EventType, edge: Edge) -> S
     """
     match feed:
         case TraceFeed():
-            from headwater.node.edge.trace import TraceSourceAdapter
+            from headwater.node.edge.trace_source import TraceSourceAdapter
 
             return TraceSourceAdapter(number, feed, event_type, edge)
         case RateFeed():
-            from headwater.node.edge.rate import RateSourceAdapter
+            from headwater.node.edge.rate_source import RateSourceAdapter
 
             return RateSourceAdapter(number, feed, edge)
         case MqttFeed():
@@ -50,11 +50,11 @@ def make_sink(number: int, destination: Destination, edge: Edge) -> SinkAdapter 
     """The adapter of a sink, or None where programs fetch the deliveries: the daemon serves them itself."""
     match destination:
         case StdoutTo():
-            from headwater.node.edge.lines import StdoutSinkAdapter
+            from headwater.node.edge.file_sink import StdoutSinkAdapter
 
             return StdoutSinkAdapter(number)
         case FileTo():
-            from headwater.node.edge.lines import FileSinkAdapter
+            from headwater.node.edge.file_sink import FileSinkAdapter
 
             return FileSinkAdapter(number, destination, edge)
         case MqttTo():
@@ -62,7 +62,7 @@ def make_sink(number: int, destination: Destination, edge: Edge) -> SinkAdapter 
 
             return MqttSinkAdapter(number, destination, edge)
         case WebhookTo():
-            from headwater.node.edge.webhook import WebhookSinkAdapter
+            from headwater.node.edge.webhook_sink import WebhookSinkAdapter
 
             return WebhookSinkAdapter(number, destination, edge)
         case ClientTo():

@@ -1,4 +1,4 @@
-"""How long to wait before something that failed is tried again."""
+"""Exponential backoff with jitter: how long to wait before a failed attempt is repeated."""
 
 from __future__ import annotations
 

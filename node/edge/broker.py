@@ -31,7 +31,7 @@ class EmbeddedBroker:
     async def start(self) -> None:
         """Listen, or a ConfigError that says why that is impossible."""
         quiet()
-        from headwater.node.edge.lasting_broker import HeadwaterBroker
+        from headwater.node.edge.qos1_broker import HeadwaterBroker
 
         bind = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
         settings = {

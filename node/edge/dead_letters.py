@@ -1,4 +1,4 @@
-"""What came in and is no event of the trace, or could not be given to a receiver: kept, with the reason."""
+"""Dead letters: messages that are no event of the trace, and deliveries that no receiver took, kept with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The devices of a source: which were heard of, and which have left by their last wills."""
+"""The devices of a source: which have been heard, and which have left according to their last wills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What source and sink adapters are given, and what they promise."""
+"""The interfaces of source and sink adapters: what they are given and what they promise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from headwater.node.edge.dead_letters import DeadLetters
 from headwater.node.edge.devices import Devices
 from headwater.node.edge.presence import Presence
-from headwater.node.edge.turns import Turns
+from headwater.node.edge.trace_order import Turns
 from headwater.protocol.events import Value
 
 
@@ -123,5 +123,5 @@ class Edge:
 
 
 def identity(delivery: dict[str, Any]) -> str:
-    """What tells one delivery from another for its receiver: equal for a repetition, and for nothing else."""
+    """What tells one delivery from another for its receiver: equal for duplicates, and for nothing else."""
     return str(delivery["id"]) if "id" in delivery else f"{delivery['node']}#{delivery['seq']}"

@@ -1,4 +1,4 @@
-"""How the messages of a source become events, compiled once: where each value stands, and which messages count."""
+"""Maps the messages of a source to events; compiled once from the mapping in the network file."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.delivery_topics import filled
 from headwater.node.edge.interfaces import Deliveries, Edge
-from headwater.node.edge.mqtt_client import connection, failures
+from headwater.node.edge.mqtt_connection import connection, failures
 from headwater.protocol.edge import MqttTo
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.devices import Devices, device_of_topic, device_of_will
 from headwater.node.edge.interfaces import Edge, Intake
-from headwater.node.edge.mqtt_client import MqttListener, acknowledge, failures, listener, wildcards
+from headwater.node.edge.mqtt_connection import MqttListener, acknowledge, failures, listener, wildcards
 from headwater.node.edge.payloads import reader_of
 from headwater.protocol.edge import MqttFeed
 from headwater.protocol.events import EventType

@@ -1,4 +1,4 @@
-"""Payloads of devices: what is inside, and whether it is events of a type.
+"""Parses the payloads of devices and checks that they are events of a type.
 
 A payload is one message, a list of messages, or messages one after the other (JSON lines, concatenated msgpack maps).
 A message is one event or, with a mapping that says so, several (`node.edge.mapping`). Without a mapping an event is a

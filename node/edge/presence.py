@@ -1,4 +1,4 @@
-"""Whether the other end of a source or sink is there: a broker, a web server, a disk."""
+"""Tracks whether the other end of a source or sink can be reached: a broker, a web server, a disk."""
 
 from __future__ import annotations
 

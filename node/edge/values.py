@@ -1,4 +1,4 @@
-"""What devices send becomes the values that a type declares, exactly in kind, or is refused."""
+"""Converts what devices send to the values that a type declares, exactly in kind, or refuses it."""
 
 from __future__ import annotations
 

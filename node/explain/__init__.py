@@ -1,1 +1,1 @@
-"""Why a pattern did or did not fire: a slow walk through it that shares no code with the engine."""
+"""Explains why a pattern did or did not match: a slow walk through it that shares no code with the engine."""

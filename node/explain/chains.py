@@ -1,4 +1,4 @@
-"""Explanations of TESLA chains."""
+"""Explains TESLA chains."""
 
 from __future__ import annotations
 

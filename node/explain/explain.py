@@ -1,4 +1,4 @@
-"""Why did my pattern not fire? A slow walk through a pattern, step by step, that counts what was turned away and why.
+"""Explains why a pattern did not match: walks through it step by step and counts what was rejected, and why.
 
 The walk binds the roles of a pattern in the order of the text. It looks at so many events for each rule and keeps so
 many partial matches after each step; what it could not look at it says, and numbers are then marked as what there is at

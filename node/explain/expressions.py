@@ -1,4 +1,4 @@
-"""Expressions, evaluated one at a time and shown as text: slow and obvious, for explanations.
+"""Evaluates expressions one at a time and shows them as text: slow and obvious, for explanations.
 
 The engine compiles expressions instead; both follow the rules at the top of ``protocol/expressions.py``.
 """

@@ -1,4 +1,4 @@
-"""Where an event must lie to forbid a match, and which events of a negated part lie there together."""
+"""Where an event must lie to forbid a match, and which events of a negation lie there together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the explanation of chains and of trees is made of: events by type, reports of steps, nearest misses."""
+"""What explanations of chains and trees share: events by type, reports of steps, nearest misses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions over whole repetitions: whether some choice of their elements satisfies them."""
+"""Conditions over whole repetitions: whether some choice of elements satisfies them."""
 
 from __future__ import annotations
 

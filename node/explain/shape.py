@@ -1,4 +1,4 @@
-"""An operator tree as an explanation walks it: units in text order, what bounds them, what is forbidden."""
+"""An operator tree as the explanation walks it: units in text order, their bounds, and what is forbidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations of operator trees (SASE, INEv, CED)."""
+"""Explains operator trees (SASE, INEv, CED)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a node shows of itself: accounts, metrics, statistics, and the HTTP server that answers for them."""
+"""What a node shows of itself: accounts, metrics, statistics, and the HTTP server for them."""

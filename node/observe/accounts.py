@@ -1,4 +1,4 @@
-"""The accounts of a node: what it has sent to whom, in events, messages and bytes, by kind.
+"""The accounts of a node: what it has sent to each neighbour, in events, messages and bytes, by kind.
 
 The daemon and the simulator note every frame through the same code, so their figures can be laid side by side.
 """

@@ -1,4 +1,4 @@
-"""The configuration of a node as it may be shown to any client that can reach it: without what could be a secret."""
+"""The configuration of a node without secrets, as any client that can reach the node may see it."""
 
 from __future__ import annotations
 

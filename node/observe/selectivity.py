@@ -1,4 +1,4 @@
-"""How much of what they see predicates let pass: filters at sources, parts of rules, whole rules."""
+"""Measures the selectivity of predicates: filters at sources, parts of rules, whole rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JoinedRoles(NamedTuple):
 
 
 class Selected(NamedTuple):
-    """Rows that a predicate has seen, and rows (of a filter) or matches that came of them."""
+    """Rows that a predicate has seen, and rows (of a filter) or matches that resulted."""
 
     seen: int
     passed: int

@@ -1,4 +1,4 @@
-"""What a node whispers to the coordinator: rates, selectivities, traffic, and how far everything has come.
+"""The statistics that a node sends to the coordinator: rates, selectivities, traffic, and progress.
 
 All counts are sums since ``since_us``; for rates, compare two of them that begin at the same time. Everything
 is plain data that msgpack can carry. A whisper may be lost: the next one says it all again.

@@ -1,4 +1,4 @@
-"""What a node knows of event types and rules: enough to compile whatever it is asked to evaluate."""
+"""The event types and rules that a node has been told, from which it compiles what it evaluates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headwater.node.engine.program import Program, compile_rules
 from headwater.node.streams.blockers import Candidates
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.rule_failures import NOTED
-from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import roles_of
 from headwater.protocol.pattern import Rule, leaves, types_of

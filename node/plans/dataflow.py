@@ -1,4 +1,4 @@
-"""The streams and tasks of one node in one tree or graph: what trees and graphs have in common, however they are laid.
+"""The streams and tasks of one node in one tree or graph: what trees and graphs have in common.
 
 A dataflow begins with the node's own sources and the streams that neighbours send (inlets). Tasks join them; outlets
 give streams to neighbours, and dispatchers give what subscribers want to them.
@@ -18,7 +18,7 @@ from headwater.node.streams.feeds import Feed, Inlet
 from headwater.node.streams.outlets import Outlet
 from headwater.node.streams.sources import EpochFeed, LocalFeed
 from headwater.node.tasks.task import JoinTask
-from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.languages.printing import PrintError
 from headwater.protocol.messages.neighbour import Filter, Part, Stream, TreeStart, Whole
 from headwater.protocol.pattern import Rule

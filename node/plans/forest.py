@@ -1,4 +1,4 @@
-"""The trees a node takes part in, for the plans it knows: how they begin, are served, end and are replaced."""
+"""The trees that a node takes part in, for the plans it has: how they begin, are served, end and are replaced."""
 
 from __future__ import annotations
 

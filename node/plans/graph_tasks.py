@@ -1,5 +1,7 @@
-"""What a node does in one graph: streams flow as the coordinator has laid them, from where they arise to all who read
-them. The tree of the same name only carries orders, and news of how far everything has come."""
+"""The tasks and streams of a node in one graph, as the coordinator has laid it out.
+
+The tree of the same name carries only orders and reports of progress.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.stage_cost import StagePatience, StageWatch
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.step import FOREVER, Work
-from headwater.node.streams.dedup import Once
+from headwater.node.streams.duplicates import Once
 from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
 from headwater.node.streams.outlets import Outlet
 from headwater.node.tasks.aggregates.completion import Completion
@@ -146,7 +148,7 @@ class GraphTasks(PlanTasks):
         return True
 
     def is_ready(self) -> bool:
-        """Whether children and partners have told that they are."""
+        """Whether children and partners have reported that they are."""
         return self.flow.children_ready() and self._partners() <= self._partners_ready
 
     def subscription(self) -> tuple[Subscription, ...]:

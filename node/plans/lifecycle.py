@@ -1,6 +1,6 @@
 """The life of a tree or graph on one node: its states, what moves it from one to the next, and the table of all trees.
 
-A tree is known by its name and its epoch: the coordinator replaces a tree by building it anew under the next epoch. One
+A tree is known by its name and its epoch: the coordinator replaces a tree by rebuilding it under the next epoch. One
 ``TreeRecord`` holds everything that a node keeps of one (tree, epoch), and ``TRANSITIONS`` says how its state may move.
 A pair of state and input that is absent from ``TRANSITIONS`` cannot happen to a node that obeys the protocol: inputs of
 neighbours are checked with ``accepts`` and reported if they come out of turn, everything else is a bug and fails.

@@ -1,4 +1,4 @@
-"""docs/reference/lifecycle.md, written from the tables of ``lifecycle``.
+"""Writes docs/reference/lifecycle.md from the tables of ``lifecycle``.
 
 python -m headwater.node.plans.lifecycle_page > docs/reference/lifecycle.md
 """

@@ -1,4 +1,4 @@
-"""What a node makes of its share of a plan."""
+"""What a node's share of a plan means for the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recursive partitioning of rules: what a node asks of each of its children, and what it keeps for itself.
+"""Partitions rules recursively: what a node asks of each of its children, and what it evaluates itself.
 
 The same function serves every level: the root splits a whole rule, a node below the partial rule it was given.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.analysis.projection import check_divisible, joinable_components, project
 from headwater.protocol.pattern import Rule, leaves
 

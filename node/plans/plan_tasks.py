@@ -1,4 +1,4 @@
-"""What a node does in one tree or graph, as the forest, the core and its observers see it.
+"""The interface to what a node does in one tree or graph, for the forest, the core and observers.
 
 ``TreeTasks`` and ``GraphTasks`` implement it. Both are made of a ``Dataflow``; they differ in who decides what flows
 (the advertisements and questions of neighbours, or the coordinator's plan), and in how they learn how far everything

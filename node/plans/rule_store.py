@@ -1,4 +1,4 @@
-"""Rules kept at a node, and how the root of a tree gets those it needs from wherever they are kept.
+"""Rules stored at a node, and how the root of a tree fetches those it needs from the nodes that store them.
 
 With one tree the root keeps all rules. With many, each rule is kept at one node; the processor of a subscribing sink
 asks down its own tree for the rules that emit what is wanted, then for those that emit what these read.

@@ -1,7 +1,7 @@
-"""Whether a stage costs more than its fall-back would, as far as its node can see.
+"""Measures whether a stage costs more than its fallback would, as far as its node can see.
 
-The coordinator has told how many links an event of each input, and of what the stage sends, crosses now and would cross
-instead. What comes and goes is counted in turns; only the last few are kept.
+The coordinator has said how many links an event of each input, and of the stage's output, crosses now and would cross
+with the fallback. The node counts these events in turns and keeps the last few.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.protocol.messages.plans import CostsMore
 Row = tuple[Any, ...]
 
 MARGIN: Final = 1.25
-"""A stage falls back if it has cost so many times as much as its fall-back: moving costs a set-up, too."""
+"""A stage falls back if it has cost so many times as much as its fallback: moving costs a set-up, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class StagePatience:
     turn_us: int = 2_500_000
     """The length of a turn: rates vary by themselves, and ten seconds are soon enough."""
     turns: int = 4
-    """The number of consecutive turns in which it must have cost more than its fall-back."""
+    """The number of consecutive turns in which it must have cost more than its fallback."""
     events_least: int = 40
     """Fewer events than this in all turns say nothing about rates."""
 

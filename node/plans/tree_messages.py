@@ -1,4 +1,4 @@
-"""What neighbours say about trees: which tree it concerns, whether it may be said now, and what follows from it.
+"""Handles messages about trees: which tree a message concerns, whether it is allowed now, and what follows from it.
 
 Every message has its function in one of three tables, by what must be true of the tree that it names. What the forest
 then does to the tree is in ``forest``.

@@ -1,4 +1,4 @@
-"""The processing trees as one node sees them: its parent and its children in each, and its share in building them.
+"""The tree protocol at one node: its parent and children in each tree, and its part in building them.
 
 A node that is offered a better way to the root than it has (less delay; of equal ways the parent with the smaller name)
 takes the sender for its parent, tells its old parent with a TreeNack that it leaves, and offers its own new cost to all
@@ -212,7 +212,7 @@ class Trees:
             if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
                 self._break(record, build)
         self._early.pop(neighbour, None)
-        # It will say anew whether it uses the link. What it said before may be known to no other node.
+        # It will say again whether it uses the link. What it said before may be known to no other node.
         self._heard[neighbour] = min(self._heard.get(neighbour, 0), self._used.get(neighbour, 0))
         again = self._used.get(neighbour)
         return [] if again is None else [(neighbour, LinkAgain(again))]

@@ -1,4 +1,4 @@
-"""What a node does in one tree: who advertises what, which streams it asks its children for, what it evaluates.
+"""The tasks and streams of a node in one tree: what it asks its children for, and what it evaluates itself.
 
 Everything follows from the advertisements below and the streams that the parent asks for (at the root: the rules and
 subscriptions): a stream that one child alone can provide is delegated to it; otherwise the rule is split, the parts are
@@ -16,7 +16,7 @@ from headwater.node.plans.node_plan import PlanShare
 from headwater.node.plans.partition import HERE, split
 from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.pull.masters import PushPull, Slot
-from headwater.node.pull.review import review
+from headwater.node.pull.push_or_pull import review
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
 from headwater.node.streams.outlets import Outlet
@@ -25,8 +25,8 @@ from headwater.node.tasks.aggregates.planning import asking_rule
 from headwater.node.tasks.aggregates.tallies import Tallies
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.task import JoinTask
-from headwater.protocol.analysis.bounds import horizon_us
-from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.horizons import horizon_us
+from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.analysis.projection import beside_all_of, joinable_components, project
 from headwater.protocol.messages.neighbour import Deploy, Filter, Part, Settled, SettledHere, Stream, Whole
 from headwater.protocol.messages.plans import PlannedRule

@@ -1,1 +1,1 @@
-"""Push and pull: rare events awaken frequent ones, which stay at their sources until a task asks for them."""
+"""Push-pull: rare events awaken frequent ones, which stay at their sources until a task pulls them."""

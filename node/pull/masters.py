@@ -1,10 +1,10 @@
-"""Push and pull at the asking side: one feed of a task is its master, the others may be kept until it awakens them.
+"""Push-pull at the asking side: one feed of a task is its master; the others may be held back until it awakens them.
 
 Every match contains an event of the master's role, and the rule bounds how far from it every other event can lie. So
 when a master event comes, each pulled stream is asked for the window around it, with what the known values already
 exclude; what is not asked for stays below. A window is decided on only when its answer is complete.
 
-Masters are chosen anew from time to time from measured rates. A stream becomes a master only when its child pushes it
+Masters are chosen again from time to time from measured rates. A stream becomes a master only when its child pushes it
 again, and is kept below only when it is agreed from where on; windows of recent master events are asked for again then,
 so nothing is missed, and a row is never sent twice on a stream.
 """
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any
 
-from headwater.node.pull.reach import PullReach, reach_of
+from headwater.node.pull.awakening import PullReach, reach_of
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.feeds import Consumer, Feed, Inlet
 from headwater.node.streams.outbox import type_of

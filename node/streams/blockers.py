@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.node.step import FOREVER
 from headwater.node.tasks.predicates import Condition
-from headwater.protocol.analysis.partial import Contest
+from headwater.protocol.analysis.partial_rules import Contest
 
 Row = tuple[Any, ...]
 

@@ -1,4 +1,4 @@
-"""Where rows come from inside a node: local sources, streams of children, and the merging of several.
+"""Feeds: where the rows of a task come from, whether local sources, streams of children, or several merged.
 
 A feed has consumers, to whom it gives rows, and a *watermark*: nothing at or before it will follow. A consumer that
 waits for a decision *wants* a watermark; the wish travels towards the sources and the watermark comes back.
@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from headwater.node.plans.catalog import Catalog
 from headwater.node.step import FOREVER, Work
-from headwater.node.streams.admission import Shapes
+from headwater.node.streams.neighbour_checks import Shapes
 from headwater.node.tasks.predicates import Condition
 from headwater.protocol.messages.neighbour import (
     Awakening,

@@ -1,4 +1,4 @@
-"""Which events are known, and what is known of them: each by itself, or many that came together as one stretch.
+"""A map from the identities of events to what is known of them, with runs of events stored as one stretch.
 
 A node remembers the events of every neighbour for some horizons. Where traffic is thick they come in columns, from one
 source and numbered in order; such a stretch is remembered as its bytes and the range of its numbers, which takes a

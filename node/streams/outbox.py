@@ -1,4 +1,4 @@
-"""What a node has for one neighbour: events collected during one call, sent as one batch; and who knows which body.
+"""The outbox for one neighbour: collects the events of one call into one batch, and tracks which bodies it has.
 
 The body of an event crosses a link once. For a further stream, or when a blocker turns out to be a real part, only its
 identity follows. Both ends keep what they have sent or received until the sender moves the floor.
@@ -12,8 +12,8 @@ from operator import itemgetter
 from typing import Any, Final, TypeGuard
 
 from headwater.node.step import Work
-from headwater.node.streams.admission import Testimony, are_exact, is_exact
 from headwater.node.streams.identity_map import IdentityMap
+from headwater.node.streams.neighbour_checks import Testimony, are_exact, is_exact
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Batch, Run, Watermark

@@ -1,5 +1,4 @@
-"""Streams on their way to the parent (in a graph: to any neighbour), pushed as they come, or kept until it asks for a
-window.
+"""Outlets: streams to the parent (in a graph: to any neighbour), pushed as they come, or held until they are pulled.
 
 What only passes through this node is kept where it comes from: modes, awakenings and reverse marks are handed on to
 the child, and its answers pass. What arises here, or is needed here anyway, is kept here.
@@ -341,7 +340,7 @@ class Outlet:
         """What still waits for something."""
         waits = []
         if self._wanted:
-            waits.append(f"the watermarks {sorted(self._wanted)} are wanted and were never told")
+            waits.append(f"the watermarks {sorted(self._wanted)} are wanted and were never sent")
         if self._asked:
             waits.append(f"awakenings {[awakening.serial for awakening in self._asked]} are not answered")
         if self._wished is not None:

@@ -1,4 +1,4 @@
-"""Events that are born at this node, remembered for as long as something that starts later may need them."""
+"""Events that enter at this node, remembered for as long as a later task may need them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that fail on the values they meet: what is noted of them while a node goes on.
+"""Failures of rules on the values of events: noted, while the node goes on.
 
 Conditions and engines are called in many places, deep inside the handling of one input, and what fails for one rule
 must not take the work of the others with it. So a failure counts as no match and is noted in the step that is running

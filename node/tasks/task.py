@@ -78,7 +78,7 @@ class JoinTask(Feed):
         """How many rows the engine was given, and how many matches it has found."""
         self.counts_from_us: float = -FOREVER
         self.joined = 0
-        """How many matches came of rows at or after this time: other tasks have found the earlier ones."""
+        """How many matches resulted from rows at or after this time: other tasks have found the earlier ones."""
         self._candidates: dict[str, list[Candidates]] = {}
         for contested in candidates:
             self._candidates.setdefault(contested.type, []).append(contested)
@@ -336,7 +336,7 @@ class JoinTask(Feed):
         if self.watermark < FOREVER:
             waits.append(f"its watermark is {self.watermark}")
         if self._wanted:
-            waits.append(f"the watermarks {sorted(self._wanted)} are wanted and were never told")
+            waits.append(f"the watermarks {sorted(self._wanted)} are wanted and were never sent")
         if self._incoming:
             waits.append(f"{len(self._incoming)} rows were never taken")
         if self.engine.stored() and (self.ordered or self.horizon_us is not None):  # others keep everything

@@ -1,1 +1,1 @@
-"""Traces: events that stand in files or come through a pipe."""
+"""Traces: events in files or from a pipe."""

@@ -1,4 +1,4 @@
-"""The code that turns rows of a trace into events of one type.
+"""Generates the code that turns rows of a trace into events of one type.
 
 A converter knows the columns and is as fast as plain Python permits. It has the same outcome as the reader's slow path
 for good rows, and calls that path for all others.

@@ -1,4 +1,4 @@
-"""The columns of a trace: as its header names them, and as the reader calls them."""
+"""Maps the columns that a trace's header names to the reader's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet files: opened, and their columns as plain values. pyarrow is imported only where one is read."""
+"""Reads Parquet files as columns of plain values. pyarrow is imported only here, when a file is read."""
 
 from __future__ import annotations
 

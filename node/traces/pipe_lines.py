@@ -1,4 +1,4 @@
-"""The lines of a pipe as they come."""
+"""Reads lines from a pipe as they arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Traces: the events of CSV, JSON lines and Parquet files and of standard input.
+"""Reads traces: the events of CSV, JSON lines and Parquet files and of standard input.
 
 A row (`node.traces.rows`) becomes an event in two ways that agree: by a function generated for its type, which knows
 the columns and is as fast as plain Python permits, and, whenever that one objects, by the slow path, which can say what
@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, Final
 
 from headwater.node.traces.converting import DEFAULT_NODE, SEQ_MAX, RowShape, converter_code
-from headwater.node.traces.identities import TraceIdentities
+from headwater.node.traces.duplicates import TraceIdentities
 from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, wrong_width
 from headwater.node.traces.times import (
     TS_MIN,

@@ -1,4 +1,4 @@
-"""Rows of a trace: lists of text (CSV), dicts (JSON lines) or tuples of values (Parquet), with their places."""
+"""The rows of a trace with their places: lists of text (CSV), dicts (JSON lines) or tuples of values (Parquet)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from headwater.node.traces.folders import is_prepared
 from headwater.node.traces.headers import checked_columns, renamed_row
 from headwater.node.traces.parquet import open_parquet, parquet_values
 from headwater.node.traces.pipe_lines import PipeLines
+from headwater.node.traces.prepared_trace import is_prepared
 from headwater.node.traces.times import are_dates, in_another_unit, likely_unit, saying_the_unit, wrong_unit
 from headwater.protocol.edge import USUAL, Layout
 from headwater.protocol.errors import ConfigError, EventError

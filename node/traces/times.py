@@ -1,4 +1,4 @@
-"""Times as traces and devices write them, in whatever unit, as microseconds since 1970.
+"""Parses times as traces and devices write them, in any unit, to microseconds since 1970.
 
 Numbers become microseconds by their decimal text and never through floats. What is finer is cut off.
 """

@@ -1,8 +1,8 @@
-"""Values of expressions as Spark columns that know their kind: what ``pipeline.expressions.expressions`` computes with.
+"""Spark columns that carry the kind of their values: what ``pipeline.expressions.expressions`` computes with.
 
 Numbers mean what they mean to the engine: integers have no bound, comparisons of an integer with a float are exact, and
 floats follow IEEE 754. An integer column is a long where its range shows that it fits, and a decimal otherwise; where a
-value leaves even that, or could be rounded differently than the engine rounds it, the job ends with a sentence instead
+value leaves even that, or could be rounded differently than in the engine, the job ends with a sentence instead
 of a wrong answer.
 """
 
@@ -25,7 +25,7 @@ INT_BOUND: Final = 2**126
 EXACT_FLOAT: Final = 2**53
 """Integers up to here are floats without rounding."""
 NEAR: Final = 1e-13
-"""Values of functions that Java may round otherwise than Python are told apart from others only beyond this share."""
+"""Values of functions that Java may round differently than Python are told apart from others only beyond this share."""
 WIDE: Final = "decimal(38,0)"
 NUMBERS: Final = ("int", "float")
 
@@ -160,7 +160,7 @@ def computed(operator: str, left: Cell, right: Cell, *, exact: bool) -> Cell:
     rough = left.rough or right.rough
     if rough and exact and operator != "*":
         raise ConfigError(
-            f"'{operator}' on the value of a function that Java may round otherwise (power, log, exp, distance) "
+            f"'{operator}' on the value of a function that Java may round differently (power, log, exp, distance) "
             "cannot be computed exactly in Spark; compare the value itself"
         )
     a, b = floating(left), floating(right)
@@ -297,7 +297,7 @@ def _compared_floats(operator: str, left: Cell, right: Cell, *, exact: bool) -> 
         near = F.abs(a - b) < F.greatest(F.abs(a), F.abs(b)) * NEAR
         held = refuse_where(
             near,
-            f"'{operator}' compares values that differ only in digits that Java may round otherwise than the engine "
+            f"'{operator}' compares values that differ only in digits that Java may round differently from the engine "
             "(power, log, exp, distance); a limit that no value comes so close to can be judged",
             held,
         )

@@ -44,7 +44,7 @@ def column(expression: Expression, lookup: Lookup, *, exact: bool = True) -> Col
 def condition(expression: Expression, lookup: Lookup, *, exact: bool = True) -> Column:
     """Whether a conjunct holds; never null.
 
-    Functions that Java may round otherwise than Python (power, log, exp, distance) are judged only where their last
+    Functions that Java may round differently than Python (power, log, exp, distance) are judged only where their last
     digits do not matter; where they would, the job ends with a sentence. With ``exact=False`` it takes what Java says.
     """
     from pyspark.sql import functions as F

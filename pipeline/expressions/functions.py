@@ -161,7 +161,7 @@ def _text(name: str, arguments: Sequence[Cell]) -> Cell:
     for argument in arguments:
         if argument.kind == "float":
             raise ConfigError(
-                f"{name} writes a float, which Java writes otherwise than Python; round it to an int, or leave it out"
+                f"{name} writes a float, which Java writes differently from Python; round it to an int, or leave it out"
             )
     return Cell(F.concat(*(argument.column.cast("string") for argument in arguments)), "string")
 
@@ -181,7 +181,7 @@ def _to_int(x: Cell) -> Cell:
     if x.kind == "bool":
         return number(x)
     if x.rough:
-        raise ConfigError("int of a value that Java may compute otherwise cannot be computed exactly in Spark")
+        raise ConfigError("int of a value that Java may compute differently cannot be computed exactly in Spark")
     if x.kind == "string":
         text = _plain_digits(x.column)
         digits = F.regexp_replace(text, "_", "")

@@ -1,4 +1,4 @@
-"""The built-in functions of rules that compute numbers, as Spark columns."""
+"""The built-in functions of rules on numbers, as Spark columns."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def _whole(function: Callable[[Column], Column]) -> Callable[[Sequence[Cell]], C
             return x
         if x.rough:
             raise ConfigError(
-                "a whole number from the value of a function that Java may round otherwise cannot be computed exactly "
-                "in Spark; compare the value itself"
+                "a whole number from the value of a function that Java may round differently cannot be computed "
+                "exactly in Spark; compare the value itself"
             )
         value = finite(x.column)
         far = F.abs(value) >= float(2**63)
@@ -86,7 +86,7 @@ def round_to(arguments: Sequence[Cell], written: Sequence[Expression]) -> Cell:
     if x.kind not in NUMBERS:
         return none()
     if x.rough:
-        raise ConfigError("round of a value that Java may compute otherwise cannot be computed exactly in Spark")
+        raise ConfigError("round of a value that Java may compute differently cannot be computed exactly in Spark")
     if x.kind == "int":
         return Cell(floating(x), "float")
     value = finite(x.column)

@@ -1,4 +1,4 @@
-"""The built-in functions of rules that compute or judge texts, as Spark columns."""
+"""The built-in functions of rules on texts, as Spark columns."""
 
 from __future__ import annotations
 

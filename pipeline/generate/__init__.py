@@ -1,1 +1,1 @@
-"""Events that are made up: when, where and with which values; the same for the same seed, wherever made."""
+"""Generates traces: events with times, nodes and values, the same for the same seed on any machine."""

@@ -1,4 +1,4 @@
-"""When events come: each cell's (a type at a node, or a vehicle) in order, cut into chunks that tasks can share.
+"""Arrival times of generated events, cell by cell (a type at a node, or a vehicle), in chunks that tasks can share.
 
 Time is stretched so that events of every kind of arrivals come once per unit on average: s = integral of the rate.
 There Poisson arrivals are sums of exponentials and regular ones whole numbers; bursts are in the stretching alone. A
@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from headwater.pipeline.generate.chance import Floats, exponentials, key_of, uniforms
 from headwater.pipeline.generate.model import Arrivals, Bursty, Regular
+from headwater.pipeline.generate.seeded_random import Floats, exponentials, key_of, uniforms
 
 CHUNK_EVENTS: Final = 16_384
 """As many events of one cell are filled at once: enough for numpy to be quick, few enough to share out hot cells."""

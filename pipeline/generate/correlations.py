@@ -1,4 +1,4 @@
-"""Which mixtures of independent numbers have given correlations."""
+"""Computes mixtures of independent numbers that have given correlations."""
 
 from __future__ import annotations
 

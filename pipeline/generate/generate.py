@@ -1,4 +1,4 @@
-"""Traces that are made up: Spark divides cells and chunks over its tasks; the rest is as for raw data.
+"""Generates traces on Spark: divides cells and chunks over tasks, then goes on as for raw data.
 
 Nothing depends on how many tasks there are or which of them makes what: every draw is a function of the seed, the
 stream, the cell and the number of the event in its cell.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipeline.generate.model import Choice, Derived, Generation, Normal, Stream, Uniform, zipf_shares
-from headwater.pipeline.prepare.prepared import Prepared, Unfinished, write_manifest
+from headwater.pipeline.prepare.prepared_trace import Prepared, Unfinished, write_manifest
 from headwater.pipeline.prepare.raw import PLACE
 from headwater.pipeline.prepare.shaping import RAW, REASON, SOURCE, SPARK_KINDS, all_events, checked, nearest
 from headwater.pipeline.prepare.traces import Tell, write_events
@@ -42,7 +42,7 @@ def generate(
     overwrite: bool = False,
     tell: Tell = lambda text: None,
 ) -> Prepared:
-    """Make a prepared trace of events that are made up. ``tell`` hears what is waited for."""
+    """Generate events and write them as a prepared trace. ``tell`` hears what is waited for."""
     tell(f"making up about {generation.expected():,} events")
     kinds = generation.kinds()
     with Unfinished(target, overwrite=overwrite) as unfinished:
@@ -230,7 +230,7 @@ def _uniform(seed: int, number: int, name: str) -> Column:
     """As ``chance.uniforms``."""
     from pyspark.sql import functions as F
 
-    from headwater.pipeline.generate.chance import key_of
+    from headwater.pipeline.generate.seeded_random import key_of
 
     key = F.lit(key_of(seed, number, name)).cast("bigint")
     return F.shiftrightunsigned(F.xxhash64(key, "_cell", "_number"), 11) * F.lit(2.0**-53)

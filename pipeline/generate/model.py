@@ -1,4 +1,4 @@
-"""What is to be made up, as a description under ``generate:`` says it."""
+"""The model of a generated trace, as the section ``generate:`` of a description defines it."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """A trace to be made up. ``places``: latitude and longitude of the nodes of which they are known."""
+    """A trace to be generated. ``places``: latitude and longitude of the nodes of which they are known."""
 
     name: str
     seed: int

@@ -1,4 +1,4 @@
-"""Where vehicles are: on their way from one random point of the area to the next, each at a random speed."""
+"""Positions of vehicles that move between random points of an area, each at a random speed."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from headwater.pipeline.generate.chance import Floats, key_of, uniforms
 from headwater.pipeline.generate.model import Motion
+from headwater.pipeline.generate.seeded_random import Floats, key_of, uniforms
 
 DEGREE_M: Final = 111_320.0  # of latitude
 LEGS_AT_ONCE: Final = 256

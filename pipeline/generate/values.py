@@ -1,8 +1,8 @@
-"""Normal attributes: correlated with each other, and with the event before.
+"""Normally distributed attributes, correlated with each other and with the event before.
 
 Numbers of one event come from independent ones by a triangular matrix. Those that follow the event before are sums over
 its predecessors with falling weights. The sum is cut off where the weights no longer count, so that a chunk can be
-filled without those before it; events before the first are made up for it like all others.
+filled without those before it; events before the first are generated for it like all others.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from headwater.pipeline.generate.chance import Floats, key_of, normals
 from headwater.pipeline.generate.correlations import triangular
 from headwater.pipeline.generate.model import Attribute, Normal, Stream
+from headwater.pipeline.generate.seeded_random import Floats, key_of, normals
 
 WEIGHT_LEAST: Final = 1e-9  # an event before that counts less for a value than this does not count
 DIGITS: Final = 6  # of a deviation

@@ -1,1 +1,1 @@
-"""Raw data to prepared traces."""
+"""Turns raw data into prepared traces."""

@@ -1,4 +1,4 @@
-"""What a raw data set is and how its rows become events, as ``headwater traces`` is told."""
+"""The description of a raw data set that ``headwater traces`` is given: how its rows become events."""
 
 from __future__ import annotations
 

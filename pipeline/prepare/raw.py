@@ -1,4 +1,4 @@
-"""Rows of raw files as Spark sees them: every cell of a text file is text, and every row knows its place."""
+"""Reads raw files as Spark rows: every cell of a text file is text, and every row knows its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Raw rows as events, in Spark's own expressions; a row that cannot be one says why, in a column of its own."""
+"""Turns raw rows into events with Spark's own expressions; a row that cannot be one says why in its own column."""
 
 from __future__ import annotations
 

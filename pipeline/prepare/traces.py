@@ -1,4 +1,4 @@
-"""Raw data to prepared traces: shape rows into events, sort them as the global trace would, number them, write them.
+"""Prepares traces: turns rows into events, sorts them in the order of the global trace, numbers and writes them.
 
 The rows are read once to count them, which also says how they spread over nodes and time, and once more to sort,
 number and write them; nothing is kept in between. No node has to fit into one task: events are divided by node *and*
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipeline.prepare.descriptions import Description
-from headwater.pipeline.prepare.doubts import DAY_US, EARLIEST_US, LATEST_US, NO_UTF_8, check_times, doubts
-from headwater.pipeline.prepare.parts import LOOKED_AT, SLOT, Parts, Slots, parts_of
-from headwater.pipeline.prepare.prepared import (
+from headwater.pipeline.prepare.partitioning import LOOKED_AT, SLOT, Parts, Slots, parts_of
+from headwater.pipeline.prepare.prepared_trace import (
     BAD_ROWS,
     EVENTS,
     Manifest,
@@ -31,6 +30,7 @@ from headwater.pipeline.prepare.prepared import (
 )
 from headwater.pipeline.prepare.raw import PLACE, RawFiles, found_files, in_order_of_files, read_raw
 from headwater.pipeline.prepare.shaping import RAW, REASON, SOURCE, all_events, check_names, shaped
+from headwater.pipeline.prepare.trace_warnings import DAY_US, EARLIEST_US, LATEST_US, NO_UTF_8, check_times, doubts
 from headwater.pipeline.spark.paths import to_write
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural

@@ -1,1 +1,1 @@
-"""Streams prepared traces to running nodes: what each task of ``pipeline.replay.replay`` does, without Spark."""
+"""Streams prepared traces to running nodes."""

@@ -1,4 +1,4 @@
-"""The pace of a replay: when events are due, at a multiple of the speed at which they happened."""
+"""The pace of a replay: when events are due, at a multiple of their original speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays prepared traces into running nodes: tasks of Spark stream the events of each node to it.
+"""Replays prepared traces into running nodes: Spark tasks stream the events of each node to it.
 
 A prepared trace holds the events of each node in order, so nothing is sorted or moved: every task reads the files of
 some of the nodes, merges them by time and feeds the nodes. All tasks run at once (a barrier stage) and keep together
@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.pipeline.prepare.prepared import Prepared
-from headwater.pipeline.replay.council import Council, Invitation, Stopped, TaskProgress
-from headwater.pipeline.replay.feeding import Fed, FeedingOptions, feed
+from headwater.pipeline.prepare.prepared_trace import Prepared
+from headwater.pipeline.replay.lockstep import Council, Invitation, Stopped, TaskProgress
+from headwater.pipeline.replay.replay_task import Fed, FeedingOptions, feed
 from headwater.pipeline.replay.rows import READ_ROWS
 from headwater.pipeline.replay.sender import NodeGroup, ReplayRefused
 from headwater.protocol.errors import ConfigError, HeadwaterError
@@ -56,7 +56,7 @@ class ReplayOutcome:
     """What a replay has done since it was started."""
 
     fed: tuple[Fed, ...]
-    """For every node what became of the events that were sent to it since tasks last began."""
+    """For every node the outcome of the events that were sent to it since tasks last began."""
     before: int
     """Events that nodes had already."""
     sent: int

@@ -1,4 +1,4 @@
-"""The events of several nodes, merged by time, as what is sent to each of them: by slices of time, and by columns."""
+"""Merges the events of several nodes by time, and cuts them into the messages for each node."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class _Reader:
         if not grows or times[0] < self.last_us:
             raise ConfigError(
                 f"the events of {self.node} are not in the order of their times and numbers (seq); "
-                "prepare the trace anew"
+                "prepare the trace again"
             )
         self._seen = int(numbers[-1])
         rows = rows.slice(int(np.searchsorted(numbers, self._after, side="right")))

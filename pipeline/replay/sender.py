@@ -1,7 +1,7 @@
-"""The links of one task to the nodes that it feeds.
+"""The links of one task to the nodes that it streams to.
 
-Whatever is sent to a node goes in order and is kept until the node has answered that it is durable. A node that was
-killed is told again what it has not answered; what it has already it knows by the number.
+Whatever is sent to a node goes in order and is kept until the node has answered that it is durable. After
+a node was killed, everything that it has not answered is sent again; it recognises by the numbers what it has already.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgpack
 
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.links import Hub, Keys, LinkSettings
-from headwater.protocol.links.parts import Joined
+from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.messages.control import CLIENT
 from headwater.protocol.messages.replay import REPLAYER, UNDER_WAY_MAX, At, Part, Taken, replay, replay_end, replay_from
 
@@ -57,7 +57,7 @@ class _Node:
         self.under_way: dict[int, tuple[bytes, int]] = {}
         """By number what has no answer yet, and the last seq in it."""
         self.begun = False
-        """Whether the node has said how far it has come since the link began (anew)."""
+        """Whether the node has said how far it has come since the link began or started over."""
         self.at: At | None = None
         self.last_seq = 0
         """The last one that the node has answered for."""
@@ -123,7 +123,7 @@ class Sender:
         await self._until(lambda: sending.answered >= number)
 
     def taken(self, node: str) -> Taken:
-        """What has become of all that was sent to a node."""
+        """The outcome of all that was sent to a node."""
         return self._nodes[node].taken
 
     def behind(self) -> str:

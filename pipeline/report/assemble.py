@@ -1,4 +1,4 @@
-"""From what was summed up to the tables of a report, with what centr would have sent beside it."""
+"""Assembles the tables of a report from the sums over records, with the traffic that ``centr`` would have had."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.pipeline.prepare.prepared import Manifest
+from headwater.pipeline.prepare.prepared_trace import Manifest
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.inputs import Recorded, ReportNote
 from headwater.pipeline.report.matches import PERCENTILES, RunComparison, RunDeliveries

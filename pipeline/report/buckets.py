@@ -1,4 +1,4 @@
-"""Time in steps, so that a run of any length is drawn with a bounded number of points."""
+"""Buckets of time, so that a run of any length is drawn with a bounded number of points."""
 
 from __future__ import annotations
 

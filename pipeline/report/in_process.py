@@ -1,4 +1,4 @@
-"""Records read by this process alone, without Spark and Java: the same answers for runs that fit into memory."""
+"""Reads records in this process, without Spark and Java: the same answers for runs that fit into memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Final, NamedTuple
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report.buckets import Buckets
-from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, VERSION, RunFiles
+from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, RunFiles
 from headwater.pipeline.report.matches import (
     CDF_SHARES,
     PERCENTILES,
@@ -26,6 +26,7 @@ from headwater.pipeline.report.matches import (
 from headwater.pipeline.report.metrics import BORN, HELD, HELD_TOTAL, Coverage, Labels, RunCounts
 from headwater.pipeline.report.reading import Identities, Span
 from headwater.pipeline.report.shape import Shape
+from headwater.protocol.formats import RECORDS
 
 Line = dict[str, Any]
 
@@ -84,7 +85,7 @@ def _line(raw: bytes, types: Mapping[str, type], needed: Sequence[str]) -> Line 
         fields = json.loads(raw)
     except ValueError:  # no JSON, or no text
         return None
-    if not isinstance(fields, dict) or fields.get("v") != VERSION:
+    if not isinstance(fields, dict) or fields.get("v") != RECORDS:
         return None
     line = {name: fields.get(name) for name in types}
     for name, value in line.items():

@@ -1,4 +1,4 @@
-"""The records of a run as files: what is there, what is not, and how Spark reads it."""
+"""The record files of a run: which are there, which are missing, and how Spark reads them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Final
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.spark.paths import to_read
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.formats import RECORDS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-
-VERSION: Final = 1
-"""Of the lines that this report understands."""
 
 _FILE: Final = re.compile(r"(metrics|matches|births)-(\d+)\.jsonl")
 
@@ -150,7 +148,7 @@ def read_lines(spark: SparkSession, kind: str, runs: Iterable[tuple[int, Sequenc
         .json([to_read(Path(path)) for path in run_of_path])
         .withColumn("i", _number_of_run(run_of_path))
     )
-    is_whole = F.col("_bad").isNull() & (F.col("v") == VERSION)
+    is_whole = F.col("_bad").isNull() & (F.col("v") == RECORDS)
     for name in NEEDED[kind]:
         is_whole &= F.col(name).isNotNull()
     return read.withColumn("whole", F.coalesce(is_whole, F.lit(False)))

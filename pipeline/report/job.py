@@ -1,4 +1,4 @@
-"""The whole analysis of recorded runs: records in, tables out; the same on Spark and without it."""
+"""The whole analysis of recorded runs, from records to tables; the same on Spark and without it."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report.assemble import MeasuredRun, Spans, assemble
 from headwater.pipeline.report.buckets import Buckets
-from headwater.pipeline.report.identity import chosen_run
 from headwater.pipeline.report.in_process import RecordsInProcess
 from headwater.pipeline.report.inputs import Recorded, ReportNote, RunFiles, find_files
 from headwater.pipeline.report.matches import RunComparison, RunDeliveries
 from headwater.pipeline.report.metrics import Coverage, RunCounts
 from headwater.pipeline.report.on_spark import SparkRecords
 from headwater.pipeline.report.reading import RunRecords
+from headwater.pipeline.report.run_identity import chosen_run
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.tables import Tables, write_tables
 from headwater.protocol.errors import ConfigError
@@ -153,7 +153,7 @@ def _spans(
 
 
 def _of_trace(run: Recorded, traces: Collection[str], notes: list[ReportNote]) -> Recorded:
-    """The run with the checksum of the trace that its births speak of."""
+    """The run with the checksum of the trace that its births name."""
     if len(traces) > 1:
         notes.append(
             ReportNote(

@@ -1,4 +1,4 @@
-"""What sinks were given: latencies, rates over time, and whether several runs delivered the same."""
+"""What sinks received: latencies, rates over time, and whether several runs delivered the same."""
 
 from __future__ import annotations
 

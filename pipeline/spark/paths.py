@@ -1,4 +1,4 @@
-"""Files as Spark names them. Commands look at files themselves, too, so all are of a file system that is mounted."""
+"""File names as Spark needs them. Commands open files themselves, too, so all are on a mounted file system."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headwater's own code as one zip file, which Spark takes to wherever its tasks run."""
+"""Packs Headwater's own code into a zip file that Spark ships to its workers."""
 
 from __future__ import annotations
 

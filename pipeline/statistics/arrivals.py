@@ -1,4 +1,4 @@
-"""How events arrive: how many, how often, how far apart and how unevenly, by type and by type and node.
+"""Statistics of arrivals: counts, rates, gaps and burstiness, by type and by type and node.
 
 Two passes over the trace, each with one shuffle: one sorts and looks at the gaps between neighbours, one counts in
 windows of time. What comes back grows with types and nodes, not with events.

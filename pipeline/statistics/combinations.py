@@ -1,4 +1,4 @@
-"""What a rule asks of some of its roles together: how far apart, in which order, under which conditions.
+"""What a rule asks of some of its roles together: distances in time, order and conditions.
 
 Times are bounded pair by pair. What a role that is left out would have bound between two others is kept in the bounds
 of these; so the combinations of some roles are those that a part of the rule would find, before negations, selections

@@ -1,4 +1,4 @@
-"""Counts how often the events of several roles of a rule go together in a trace.
+"""Counts how often the events of several roles of a rule occur together in a trace.
 
 Pairs are counted without being listed wherever only time, order and equal values bind them. Everything else is joined:
 in all of the trace, or in as many stretches of time as keep the number of candidates within bounds.
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.pipeline.statistics.combinations import Equality, RoleConstraints, names
 from headwater.pipeline.statistics.pair_counts import PairAsk, PairCount, count_pairs
 from headwater.pipeline.statistics.role_frames import RoleFrames
+from headwater.pipeline.statistics.sampling import Estimate, Stretches, stretches
 from headwater.pipeline.statistics.selectivities import (
     ProjectionStatistics,
     RuleStatistics,
@@ -20,7 +21,6 @@ from headwater.pipeline.statistics.selectivities import (
     TraceFacts,
     shown,
 )
-from headwater.pipeline.statistics.stretches import Estimate, Stretches, stretches
 from headwater.pipeline.statistics.window_joins import JoinCounts, join_order, matches
 from headwater.protocol.expressions import Expression, roles_of
 from headwater.protocol.text import plural
@@ -143,7 +143,7 @@ class Counting:
         for roles in sorted(triples, key=sorted):
             if not roles <= set(self.constraints.positive):
                 self.statistics.notes.append(
-                    f"nothing is known of what is asked of {names(roles, self.constraints.number)} together: "
+                    f"the selectivity of conditions on {names(roles, self.constraints.number)} together is unknown: "
                     "one of them is not part of a match"
                 )
         return [roles for roles in triples if roles <= set(self.constraints.positive)]
@@ -173,7 +173,7 @@ class Counting:
         if not near.total:
             if pair.bound:
                 self.statistics.notes.append(
-                    f"no {one} and {other} come near each other, so nothing is known of what is asked of both"
+                    f"no {one} and {other} occur near each other, so the selectivity of conditions on both is unknown"
                 )
         else:
             if cut is self.cut:
@@ -234,8 +234,8 @@ class Counting:
             estimate = cut.ratio(joint.passed, joint.matches)
             if estimate is None:
                 self.statistics.notes.append(
-                    f"nothing meets all else that is asked of {names(roles, self.constraints.number)}, so nothing is "
-                    f"known of {' and '.join(map(shown, last))}"
+                    f"no events meet all other conditions on {names(roles, self.constraints.number)}, so the "
+                    f"selectivity of {' and '.join(map(shown, last))} is unknown"
                 )
             else:
                 # What planners are told for roles that must agree includes that they do.

@@ -1,4 +1,4 @@
-"""How many events of one role lie around each event of another, in time and with equal values, without a join.
+"""Counts, without a join, the events of one role around each event of another, in time and with equal values.
 
 All events that may count for each other stand together, sorted by time; running counts of each role's events then say
 how many there are up to the beginning and up to the end of what an event reaches. So the work grows with the events,

@@ -1,4 +1,4 @@
-"""The events of the roles of a rule as Spark frames, and what is asked of them as columns."""
+"""The events of a rule's roles as Spark frames, and the rule's conditions on them as columns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER_KINDS = {"ts": "int", "seq": "int", "node": "string", "type": "string"}
 
 
 class RoleFrames:
-    """One rule over one set of marked events (`statistics.stretches`), which have ``stretch`` beside all columns."""
+    """One rule over one set of marked events (`statistics.sampling`), which have ``stretch`` beside all columns."""
 
     def __init__(self, constraints: RoleConstraints, events: DataFrame, kinds: Mapping[str, str]) -> None:
         self.constraints = constraints

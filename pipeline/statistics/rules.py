@@ -1,4 +1,4 @@
-"""What a trace tells of a rule: how selective its conditions are, and how often parts of it match.
+"""Statistics of a rule in a trace: the selectivities of its conditions, and how often parts of it match.
 
 Conditions on single events are counted in one pass for all rules; for events together see ``counting``.
 """
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from headwater.pipeline.statistics.combinations import RoleConstraints, of_role
 from headwater.pipeline.statistics.counting import Counting
 from headwater.pipeline.statistics.role_frames import HEADER_KINDS, RoleFrames
+from headwater.pipeline.statistics.sampling import exactly
 from headwater.pipeline.statistics.selectivities import RuleStatistics, Selectivity, TraceFacts, shown
-from headwater.pipeline.statistics.stretches import exactly
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Attribute, Expression, Same, walk
 from headwater.protocol.pattern import Rule
@@ -51,11 +51,13 @@ def rule_statistics(
         silent = [role for role, (passed, _) in sizes.items() if not passed]
         if silent:
             statistics[name].notes.append(
-                f"no event is a {' or a '.join(silent)}, so nothing is known of what the rule asks of events together"
+                f"no event is a {' or a '.join(silent)}, so the selectivity of conditions on several events is unknown"
             )
             continue
         if len(constraints.types) > 1 and not constraints.timed:
-            statistics[name].notes.append("its window is not one of time, so nothing is known of events together")
+            statistics[name].notes.append(
+                "its window is not one of time, so the selectivity of conditions on several events is unknown"
+            )
             continue
         columns = dict.fromkeys(["type", "ts", "node", "seq", *_attributes(constraints)])
         base = events.where(_any_type(constraints)).select(*(f"`{column}`" for column in columns)).persist()

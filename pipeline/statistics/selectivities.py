@@ -1,4 +1,4 @@
-"""How selective the conditions of a rule are, and how often parts of it match: what is known after counting."""
+"""Computes selectivities and match rates of a rule from the counts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from headwater.pipeline.statistics.stretches import Estimate
+from headwater.pipeline.statistics.sampling import Estimate
 from headwater.protocol.expressions import Expression, Same
 from headwater.protocol.languages.printing import ExpressionPrinter, PrintError
 

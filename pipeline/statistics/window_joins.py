@@ -1,4 +1,4 @@
-"""Matches of some roles of a rule, found by joins in pieces of time, and counted.
+"""Finds and counts matches of some roles of a rule, by joins within pieces of time.
 
 Roles are joined one after the other, each by a piece of time as long as two of them may be apart and by whatever must
 be equal. Where very many candidates are expected, the events of one side are dealt out over several tasks, so that a

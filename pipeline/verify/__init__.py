@@ -1,1 +1,1 @@
-"""A second opinion: what rules should find in a trace, computed in Spark without the engine, beside what was found."""
+"""An independent check: computes in Spark, without the engine, what rules should find, and compares it with a run."""

@@ -1,4 +1,4 @@
-"""Matches of an operator tree under skip till any match: a relation for each way through its disjunctions."""
+"""Matches of an operator tree under skip-till-any: one relation for each way through its disjunctions."""
 
 from __future__ import annotations
 

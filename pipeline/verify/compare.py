@@ -1,4 +1,4 @@
-"""What was expected beside what was delivered: missing, extra, duplicate and altered composites."""
+"""Compares what was expected with what was delivered: missing, extra, duplicate and altered composite events."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 KINDS: Final = ("missing", "extra", "duplicate", "altered")
 ROUGH: Final = 1e-12
-"""Values of functions that Java and Python may round otherwise are equal within this share."""
+"""Values of functions that Java and Python may round differently are equal within this share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Composites with repeated parts beside what was delivered: each delivered one is judged, and the numbers must agree.
+"""Compares composite events with repetitions: judges each delivered one, and compares the numbers.
 
 What a rule should find is a number of composites for each choice of its other parts and of the first and the last
 element. A delivered one is right if its inner elements are candidates there, in order, and meet the conjuncts that look

@@ -1,4 +1,4 @@
-"""What a run delivered: composite events as JSON lines, as ``run`` and ``simulate`` print and sinks write them."""
+"""Reads what a run delivered: composite events as JSON lines from ``run``, ``simulate`` or sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composites that rules have found, as events for the rules that read them."""
+"""Turns the composite events of rules into events for the rules that read them."""
 
 from __future__ import annotations
 

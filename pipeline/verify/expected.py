@@ -1,4 +1,4 @@
-"""The composites that a rule should find in a trace, as a relation: the parts and the attributes of each."""
+"""Computes the composite events that a rule should find in a trace, as a relation of their parts and attributes."""
 
 from __future__ import annotations
 

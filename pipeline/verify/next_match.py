@@ -1,4 +1,4 @@
-"""Skip till next match: from each first event, every next part is the least later event that fits."""
+"""Matches under skip-till-next: from each first event, every next part is the earliest later event that fits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeated parts (Kleene), by counting: what lies between the first and the last element is never listed in subsets.
+"""Repetitions, by counting: the subsets between the first and the last element are never listed.
 
 A match of ``B+ b[]`` has one element, or a first and a last one with any of the candidates between them. Order, windows
 and negations concern the first and the last alone, so these are joined like other roles (`trees.resolved`). Here the

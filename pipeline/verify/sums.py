@@ -1,4 +1,4 @@
-"""Sums of floats, exact and rounded once as ``math.fsum`` rounds them, in Spark's own expressions.
+"""Exact sums of floats, rounded once as ``math.fsum`` rounds them, in Spark's own expressions.
 
 Spark adds floats in whatever order they come and rounds at each. So they are collected and added here with Shewchuk's
 partial sums: numbers whose digits do not overlap and that together are the exact sum so far.

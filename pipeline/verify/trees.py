@@ -1,4 +1,4 @@
-"""Operator trees (SEQ, AND, OR) to the pairs of roles and conditions that a match must meet.
+"""Turns operator trees (SEQ, AND, OR) into the pairs of roles and the conditions that a match must satisfy.
 
 A disjunction is replaced by each of its branches in turn, so what remains are sequences, conjunctions and leaves. Their
 meaning is written as conditions over as few roles as possible, so that joins apply each as early as they can.

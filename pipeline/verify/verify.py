@@ -1,4 +1,4 @@
-"""``headwater verify``: the rules one by one, each computed and compared on its own."""
+"""Verifies a run: computes and compares its rules one by one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.pipeline.prepare.prepared import Prepared, Unfinished
+from headwater.pipeline.prepare.prepared_trace import Prepared, Unfinished
 from headwater.pipeline.spark.paths import to_write
 from headwater.pipeline.verify.compare import KINDS, Difference, RuleFigures, Wanted, compared_with
 from headwater.pipeline.verify.counted import counted_with

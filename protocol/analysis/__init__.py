@@ -1,1 +1,1 @@
-"""What can be read off patterns: their branches, bounds, projections, dependencies, and whether they are valid."""
+"""Computations on patterns: their branches, horizons, projections and dependencies, and whether they are valid."""

@@ -1,4 +1,4 @@
-"""Which rules read what others emit."""
+"""Dependencies between rules: which rule reads the composite events that another emits."""
 
 from __future__ import annotations
 

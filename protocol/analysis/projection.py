@@ -1,4 +1,4 @@
-"""Rules kept to some of their roles: which roles one partial rule may combine, and the partial rule for them.
+"""Projections: a rule restricted to some of its roles, and which roles one partial rule may combine.
 
 A projection may let through more than the rule needs, never less: every match of the rule, kept to the covered roles,
 is a match of the projection. The node above checks everything again on what it gets, so a condition that cannot be
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.analysis.validate import operators_without_bound
 from headwater.protocol.errors import RuleError
 from headwater.protocol.expressions import (

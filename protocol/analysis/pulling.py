@@ -1,4 +1,4 @@
-"""Which roles of a rule may awaken others, and which may stay where they are born until a task asks for them.
+"""Which roles of a rule may awaken others under push-pull, and which may stay at their node until a task pulls them.
 
 A node that evaluates a rule may wait for the events of one role, the *master*, and ask for the others around each of
 them. That is sound if every match contains an event of the master, and if the rule says how far from it the others can

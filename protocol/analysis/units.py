@@ -1,4 +1,4 @@
-"""What a pattern asks for, one OR combination at a time: units, precedences, distances and negations.
+"""What a pattern asks for, for one combination of its OR alternatives: units, precedences, distances and negations.
 
 The join generator and the skip-till-next machine work on these values alone; `protocol.analysis.branches` makes them.
 """

@@ -1,4 +1,4 @@
-"""What a pattern must obey beyond being well formed, whether it was parsed or built in Python."""
+"""Checks that a pattern is valid beyond being well formed, whether it was parsed or built in Python."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ class _Tree:
 
     def _window_flaws(self, part: Part, window: Window) -> Iterator[Flaw]:
         if window.length < (1 if window.unit == "events" else 0):
-            yield Flaw("a window cannot be shorter than nothing", "", part)
+            yield Flaw("a window cannot be negative", "", part)
         if part is not self.pattern.root:
             if window.unit == "events":
                 yield Flaw("only the outermost window can count events", "write a duration", part)
@@ -308,7 +308,7 @@ def _range_flaws(bounds: Within | Between, role: str, earlier: Iterable[str]) ->
         if name not in earlier:
             yield Flaw(f"unbound name {name!r}", "a range starts from a part introduced before", role)
     if isinstance(bounds, Within) and bounds.length_us < 0:
-        yield Flaw("a window cannot be shorter than nothing", "", role)
+        yield Flaw("a window cannot be negative", "", role)
     if isinstance(bounds, Between) and bounds.one == bounds.other:
         yield Flaw("nothing lies between an event and itself", "", role)
 

@@ -1,4 +1,4 @@
-"""What a journal's files are called and what is in them: headers, records with checksums, and how to read them.
+"""The files of a journal: their names, headers, and records with checksums, and how to read them.
 
 A *segment* is a header and then records, each `[u32 length][u32 crc32 of length and payload][payload]`, all numbers
 little-endian. A *snapshot* is a header with the length and checksum of the bytes that follow. Generation `g` begins
@@ -18,8 +18,8 @@ from typing import BinaryIO
 from zlib import crc32
 
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.formats import JOURNAL_FILES
 
-VERSION = 1
 SEGMENT_MAGIC = b"\x89HWjrnl\n"  # the first byte is no text, the last is changed by anything that treats it as text
 SNAPSHOT_MAGIC = b"\x89HWsnap\n"
 RECORD_BYTES_MAX = 256 << 20  # a length above it is damage; no input of a node comes near it
@@ -94,7 +94,7 @@ def segment_header(own: SegmentId, link: SegmentLink | None) -> bytes:
     before = link or SegmentLink(SegmentId(0, 0), 0)  # no segment ends at 0: each has a header
     header = _SEGMENT.pack(
         SEGMENT_MAGIC,
-        VERSION,
+        JOURNAL_FILES,
         SEGMENT_HEADER_BYTES,
         own.serial,
         own.generation,
@@ -106,7 +106,7 @@ def segment_header(own: SegmentId, link: SegmentLink | None) -> bytes:
 
 
 def snapshot_header(generation: int, data: bytes) -> bytes:
-    header = _SNAPSHOT.pack(SNAPSHOT_MAGIC, VERSION, SNAPSHOT_HEADER_BYTES, crc32(data), generation, len(data))
+    header = _SNAPSHOT.pack(SNAPSHOT_MAGIC, JOURNAL_FILES, SNAPSHOT_HEADER_BYTES, crc32(data), generation, len(data))
     return header + _CHECK.pack(crc32(header))
 
 
@@ -120,11 +120,11 @@ def _refuse_strangers(path: Path, begin: bytes, magic: bytes) -> None:
         )
     if len(begin) >= _BEGIN.size and begin.strip(b"\0"):
         _, version = _BEGIN.unpack_from(begin)
-        if version != VERSION:
+        if version != JOURNAL_FILES:
             raise ConfigError(
                 f"{path} is written in version {version} of the journal's format and this program knows only "
-                f"version {VERSION}; nothing was changed: run the version of Headwater that wrote it, or move the "
-                f"folder away to begin anew"
+                f"version {JOURNAL_FILES}; nothing was changed: run the version of Headwater that wrote it, or move "
+                f"the folder away to start afresh"
             )
 
 

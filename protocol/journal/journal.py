@@ -1,5 +1,7 @@
-"""The journal as its owner sees it: append, commit, snapshot. One thread writes; what is small and can be written at
-once, because the thread rests and the disk is quick, the event loop writes itself."""
+"""The journal as its owner uses it: append, commit, snapshot.
+
+One thread writes. The event loop itself writes what is small, if the thread is idle and the disk is quick.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +130,7 @@ class Journal:
                 os.close(lock)
             raise ConfigError(
                 f"the journal in {folder} cannot be opened: {problem.strerror} ({problem.filename or folder}); "
-                f"look after the disk and the rights of the folder, then start again"
+                f"check the disk and the permissions of the folder, then start again"
             ) from problem
         except ConfigError:
             if lock is not None:
@@ -162,7 +164,7 @@ class Journal:
                 if end != part.end:
                     raise ConfigError(
                         f"{self.folder / part.segment.name} was good when it was opened and is damaged at offset "
-                        f"{end:,} now; its disk cannot be trusted: look after it and start again"
+                        f"{end:,} now; its disk cannot be trusted: check it and start again"
                     )
 
     # --------------------------------------------------------------------------------------------- append and commit

@@ -1,4 +1,4 @@
-"""One process at a time in one folder."""
+"""A lock that lets only one process at a time use a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding what a folder holds: the newest good snapshot and the records behind it, up to the first that is damaged."""
+"""Recovery of a journal's folder: the newest good snapshot and the records after it, up to the first damaged one."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class _Recovery:
             if isinstance(header, EOFError):
                 # It was begun and nothing was ever durable in it. If that is not so, the next link tells.
                 path = self._folder / segment.name
-                self._warn(f"{path} was begun but its header never written, hence nothing durable; it is removed")
+                self._warn(f"{path} was begun without a complete header, so nothing in it was durable; it is removed")
                 path.unlink()
                 continue
             if isinstance(header, Damaged):

@@ -1,4 +1,4 @@
-"""What the bytes behind the last good record are: a write that was never finished, or damage with records behind it."""
+"""The bytes after the last good record of a journal: an unfinished write, or damage with more records after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writing segments and snapshots so that a failure at any point leaves well-formed files. Blocking, one thread each."""
+"""Writes segments and snapshots so that a failure at any point leaves well-formed files. Blocking; in one thread."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class SegmentWriter:
 
 
 def write_snapshot(folder: Path, generation: int, data: bytes) -> None:
-    """Durable when this returns; after an OSError there is none, nor half of one."""
+    """JournaledMachine when this returns; after an OSError there is none, nor half of one."""
     path = folder / snapshot_name(generation)
     passing = path.with_suffix(".tmp")
     try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.languages.diagnostics import Diagnostic, RuleTextError
-from headwater.protocol.languages.habits import Language
+from headwater.protocol.languages.foreign_syntax import Language
 from headwater.protocol.languages.print_sase import print_sase
 from headwater.protocol.languages.print_tesla import print_tesla
 from headwater.protocol.languages.printing import PrintError
-from headwater.protocol.languages.sources import RuleSet, Source, language_of, parse_rules, rule_names
+from headwater.protocol.languages.rule_texts import RuleSet, Source, language_of, parse_rules, rule_names
 from headwater.protocol.pattern import Rule
 
 __all__ = [

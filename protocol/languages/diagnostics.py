@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from headwater.protocol.errors import RuleError
 
 if TYPE_CHECKING:
-    from headwater.protocol.languages.meaning import Types
+    from headwater.protocol.languages.type_checking import Types
 
 SHOWN_CHARACTERS_MAX: Final = 100
 """A longer line is shown in part, around the place of the mistake."""

@@ -1,4 +1,4 @@
-"""Numbers, durations and strings as they are written, and back."""
+"""Numbers, durations and strings as text, in both directions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text to syntax: runs lark, and turns what lark says about a mistake into words for people."""
+"""Parses rule text into syntax with lark, and explains syntax errors in plain words."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 from lark import Lark, Token, UnexpectedInput, UnexpectedToken
 
 from headwater.protocol.languages.diagnostics import Text
-from headwater.protocol.languages.habits import Language, hint_for_word, known_habit, shorten
-from headwater.protocol.languages.reader import SaseReader, SyntaxMistake, TeslaReader
+from headwater.protocol.languages.foreign_syntax import Language, hint_for_word, known_habit, shorten
+from headwater.protocol.languages.grammar_actions import SaseReader, SyntaxMistake, TeslaReader
 from headwater.protocol.languages.syntax import LeafPart, RuleSyntax, SaseRule, TypeDeclaration
 from headwater.protocol.text import listed
 

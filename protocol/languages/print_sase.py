@@ -1,4 +1,4 @@
-"""Operator trees as SASE text."""
+"""Prints operator trees as SASE text."""
 
 from __future__ import annotations
 

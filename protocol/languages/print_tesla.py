@@ -1,4 +1,4 @@
-"""Chains as TESLA text."""
+"""Prints chains as TESLA text."""
 
 from __future__ import annotations
 

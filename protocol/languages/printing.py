@@ -1,4 +1,4 @@
-"""Rules back to text. Parsing the text gives an equal rule (its version apart, which text does not carry)."""
+"""Prints rules as text. Parsing the text gives an equal rule (except for its version, which text does not carry)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SASE syntax to rules, with the spellings of INEv (NSEQ, KL, no aliases) and CED (windows after a semicolon)."""
+"""Turns SASE syntax into rules, with the spellings of INEv (NSEQ, KL, no aliases) and CED (a window after `;`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from headwater.protocol import expressions as e
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems
-from headwater.protocol.languages.habits import hint_for_word
-from headwater.protocol.languages.meaning import Meaning, Placed, TypedExpression, Types, a, comparable, fits
+from headwater.protocol.languages.foreign_syntax import hint_for_word
 from headwater.protocol.languages.tesla import next_name, output_kind
+from headwater.protocol.languages.type_checking import Meaning, Placed, TypedExpression, Types, a, comparable, fits
 from headwater.protocol.languages.windows import event_count, length_us
 from headwater.protocol.pattern import (
     Conjunction,
@@ -377,7 +377,7 @@ class SaseBuilder:
         parts = [self._part(part) for part in written.parts]
         window = None if written.window is None else Window(length_us(written.window, self.problems))
         if operator == "kl":
-            return self._kleene(written, parts)
+            return self._repetition(written, parts)
         if operator == "nseq":
             if len(parts) != 3:
                 self.problems.add(
@@ -396,7 +396,7 @@ class SaseBuilder:
             return Conjunction(tuple(parts), window)
         return Sequence(tuple(spliced(parts)), window)
 
-    def _kleene(self, written: s.OperatorPart, parts: list[Part]) -> Part:
+    def _repetition(self, written: s.OperatorPart, parts: list[Part]) -> Part:
         if written.window is not None:
             self.problems.add(written.window.at, "KL takes no window", "give it to the SEQ or AND around it")
         if len(parts) != 1 or not isinstance(parts[0], Leaf):

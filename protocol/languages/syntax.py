@@ -1,4 +1,4 @@
-"""What the grammars produce: syntax with positions, before any name has a meaning.
+"""The syntax tree that the grammars produce, with positions, before any name is resolved.
 
 ``at`` is always an offset into the text, where a caret would point.
 """
@@ -30,7 +30,7 @@ class Literal:
 
 @dataclass(slots=True)
 class Bare:
-    """A name alone: an attribute of the event at hand, or a mistake."""
+    """A name alone: an attribute of the current event, or a mistake."""
 
     at: int
     name: str

@@ -1,4 +1,4 @@
-"""TESLA syntax to rules: ``define CE(..) from A(..) and last B(..) within 5 min from A where ..``"""
+"""Turns TESLA syntax into rules: ``define CE(..) from A(..) and last B(..) within 5 min from A where ..``"""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems
-from headwater.protocol.languages.habits import hint_for_word
-from headwater.protocol.languages.meaning import Meaning, Placed, TypedExpression, Types, a, fits
+from headwater.protocol.languages.foreign_syntax import hint_for_word
+from headwater.protocol.languages.type_checking import Meaning, Placed, TypedExpression, Types, a, fits
 from headwater.protocol.languages.windows import length_us
 from headwater.protocol.pattern import (
     Absence,
@@ -53,7 +53,7 @@ class RuleNames:
 
 
 class TeslaMeaning(Meaning):
-    """Names inside one TESLA rule. ``own`` is the selector at hand, whose attributes need no role in front."""
+    """Names inside one TESLA rule. ``own`` is the current selector, whose attributes need no role in front."""
 
     def __init__(self, problems: Problems, types: Types, functions: Functions) -> None:
         super().__init__(problems, types, functions)

@@ -1,4 +1,4 @@
-"""Lengths of windows: positive, and with a unit where time is meant."""
+"""Checks the lengths of windows: positive, and with a unit where time is meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which addresses may be used without keys."""
+"""Decides which addresses may be used without keys."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def check_listening(address: str, *, has_keys: bool) -> None:
     _check_shape(address)
     if not has_keys and not is_local(address):
         raise ConfigError(
-            f"{address} can be reached from other machines, and there are no keys to tell friends from strangers; "
+            f"{address} can be reached from other machines, and there are no keys to authenticate them; "
             f"make keys with `headwater keys` and name their folder with --keys, or listen on 127.0.0.1"
         )
 

@@ -1,4 +1,4 @@
-"""What one message on a link looks like, byte by byte, and the check of what arrives.
+"""The frames of a link, byte by byte, and the checks on frames that arrive.
 
 Every frame begins with the same 44 bytes. DATA carries a msgpack array of payloads, HELLO and REFUSE small msgpack
 arrays, WHISPER its bare payload, the others nothing. Whatever the bytes are, `decode` gives a Frame or a FrameError.
@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
+from headwater.protocol.formats import LINK_FRAMES
 from headwater.protocol.links.settings import FRAME_BYTES_MAX, NAME_CHARS_MAX
 
 MAGIC: Final = 0xA7
-VERSION: Final = 1
 
 HEADER: Final = struct.Struct("!BBBBQQQQII")
 """Magic, version, kind, step of a hello; session, first number, confirmed, received; credit in bytes, count."""
@@ -66,7 +66,7 @@ class Hello(NamedTuple):
     digest: int | None
     """Of everything received, up to `received`."""
     verdict: str
-    """Why the numbering must begin anew; empty: it need not."""
+    """Why the numbering must start over; empty: it need not."""
 
 
 class Frame(NamedTuple):
@@ -98,7 +98,7 @@ def encode(frame: Frame) -> bytes:
         raw = b""
     else:
         raw = _pack(list(body))
-    header = HEADER.pack(MAGIC, VERSION, kind, step, session, first, confirmed, received, credit, count)
+    header = HEADER.pack(MAGIC, LINK_FRAMES, kind, step, session, first, confirmed, received, credit, count)
     return header + raw  # type: ignore[no-any-return]
 
 
@@ -112,8 +112,8 @@ def decode(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Frame:
     magic, version, number, step, session, first, confirmed, received, credit, count = HEADER.unpack_from(data)
     if magic != MAGIC:
         raise FrameError("magic", "this is not a frame of a Headwater link")
-    if version != VERSION:
-        raise FrameError("version", f"the peer speaks version {version} of the links, this is version {VERSION}")
+    if version != LINK_FRAMES:
+        raise FrameError("version", f"the peer speaks version {version} of the links, this is version {LINK_FRAMES}")
     if not 1 <= number <= 7:
         raise FrameError("kind", f"there is no kind {number} of frame")
     if confirmed > received or received > NUMBER_MAX or first > NUMBER_MAX:
@@ -131,7 +131,7 @@ def decode(data: bytes, bytes_max: int = FRAME_BYTES_MAX) -> Frame:
 
 def speaks_another_version(data: bytes) -> bool:
     """Whether these bytes, which are no frame, may be one of another version."""
-    return len(data) >= 2 and data[0] == MAGIC and data[1] != VERSION
+    return len(data) >= 2 and data[0] == MAGIC and data[1] != LINK_FRAMES
 
 
 def _payloads(data: bytes, count: int) -> list[bytes]:

@@ -17,10 +17,11 @@ from typing import Final
 import zmq
 
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.formats import LINK_FRAMES
 from headwater.protocol.links.addresses import check_dialed, check_listening
+from headwater.protocol.links.authentication import Gate
 from headwater.protocol.links.frames import (
     OFFER,
-    VERSION,
     Frame,
     FrameError,
     Kind,
@@ -28,23 +29,22 @@ from headwater.protocol.links.frames import (
     encode,
     speaks_another_version,
 )
-from headwater.protocol.links.happenings import (
+from headwater.protocol.links.keys import Keys, raw_key
+from headwater.protocol.links.link import HubLink, Traffic
+from headwater.protocol.links.notifications import (
     Acknowledged,
     Down,
-    Happening,
     Identity,
+    Notification,
     Received,
     Refused,
     Reset,
     Up,
     Whispered,
 )
-from headwater.protocol.links.keys import Keys, raw_key
-from headwater.protocol.links.link import HubLink, Traffic
 from headwater.protocol.links.session import Session
 from headwater.protocol.links.settings import FRAME_BYTES_MAX, Handler, LinkError, LinkSettings, PeerState
-from headwater.protocol.links.wires import LINGER_MS, FrameSocket, new_socket
-from headwater.protocol.links.zap import Gate
+from headwater.protocol.links.sockets import LINGER_MS, FrameSocket, new_socket
 
 log = logging.getLogger("headwater.links")
 
@@ -196,7 +196,7 @@ class Hub:
         """A peer to dial, or (dial None) to be dialed by. Numbers go on where `state` left them."""
         settings = settings or LinkSettings()
         if name in self._links:
-            raise LinkError(f"{name!r} is a peer of {self.name!r} already; remove it before it is added anew")
+            raise LinkError(f"{name!r} is a peer of {self.name!r} already; remove it before it is added again")
         if name == self.name:
             raise LinkError(f"{name!r} cannot be its own peer")
         if settings.frame_bytes_max > FRAME_BYTES_MAX:
@@ -307,7 +307,7 @@ class Hub:
         self._touch(link)
 
     def accept_reset(self, peer: str) -> None:
-        """Only with deferred_resets: the oldest reset that was reported is durable, numbering may begin anew."""
+        """Only with deferred_resets: the oldest reset that was reported is durable, numbering may start over."""
         link = self._links[peer]
         assert self._loop is not None
         self._tell(link, link.session.accept_reset(self._loop.time()))
@@ -397,7 +397,7 @@ class Hub:
         frame = self._decoded(data, "a stranger" if link is None else link.name)
         if frame is None:
             if link is None and speaks_another_version(data):
-                self._send_refusal(route, 0, "version", f"this is version {VERSION} of the links")
+                self._send_refusal(route, 0, "version", f"this is version {LINK_FRAMES} of the links")
             return
         if frame.kind is Kind.HELLO and frame.step == OFFER:
             link = self._greeted(route, raw, frame)
@@ -467,13 +467,13 @@ class Hub:
         if link.session.wants_to_send and not link.is_removed:
             self._touch(link)
 
-    def _tell(self, link: HubLink, happened: Sequence[Happening]) -> None:
+    def _tell(self, link: HubLink, notifications: Sequence[Notification]) -> None:
         handler = self._handler
         name = link.session.peer
-        for happening in happened:
+        for notification in notifications:
             if link.is_removed:
                 return
-            match happening:
+            match notification:
                 case Received(last_seq, payloads):
                     handler.received(name, last_seq, payloads)
                 case Acknowledged(seq):

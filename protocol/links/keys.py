@@ -1,4 +1,4 @@
-"""Keys of a network: who is who on links that leave a machine.
+"""The keys of a network, which identify its processes on links that leave a machine.
 
 A folder holds `NAME.pub` for every process and `NAME.key` for those on this machine. Both are one line of 40
 characters (Z85 of a CURVE25519 key). A client program `@client/NAME` has the key NAME.
@@ -34,7 +34,7 @@ def raw_key(key: bytes | str) -> bytes:
     except Exception:
         raw = b""
     if len(raw) != 32:
-        raise ConfigError("a public key has 40 characters, as `headwater keys` writes them; this one has not")
+        raise ConfigError("a public key has 40 characters, as `headwater keys` writes them; this one does not")
     return bytes(raw)
 
 

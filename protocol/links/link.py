@@ -1,4 +1,4 @@
-"""One link of a hub: its session, its place on a socket, its shaping, its accounts."""
+"""One link of a hub: its session, socket, traffic shaping and accounts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headwater.protocol.links.session import Session
 from headwater.protocol.links.shaping import Shaper
-from headwater.protocol.links.wires import FrameSocket
+from headwater.protocol.links.sockets import FrameSocket
 
 
 @dataclass(slots=True)

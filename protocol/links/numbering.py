@@ -1,4 +1,4 @@
-"""The numbers of one link end: what was sent and is not acknowledged yet, and what was received.
+"""Sequence numbers of one end of a link: what was sent and not acknowledged yet, and what was received.
 
 Both keep a running digest of everything that had a number. Two ends that agree on a number agree on the digest, too,
 unless one of them came back with an older memory and has given the number to something else since.

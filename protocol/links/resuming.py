@@ -1,9 +1,9 @@
-"""Whether two ends of a link can go on where they were."""
+"""Decides whether the two ends of a link can resume where they were."""
 
 from __future__ import annotations
 
 from headwater.protocol.links.frames import Hello
-from headwater.protocol.links.happenings import Identity
+from headwater.protocol.links.notifications import Identity
 from headwater.protocol.links.numbering import Incoming, Outgoing
 
 

@@ -1,7 +1,7 @@
-"""One end of a link, without I/O: frames and calls in, frames and happenings out.
+"""One end of a link, without I/O: frames and calls in, frames and notifications out.
 
 The end that dials leads. It offers a session (HELLO, step OFFER), the other end replies with what it knows (REPLY), and
-the dialer starts (START). Both replies carry a verdict: go on where we were, or begin the numbering anew. A session
+the dialer starts (START). Both replies carry a verdict: go on where we were, or start the numbering over. A session
 goes on only if *both* ends can:
 
 - each end is in the life that the other remembers (or the other remembers none), and both are in the same era;
@@ -40,11 +40,11 @@ from headwater.protocol.links.frames import (
     Kind,
     encode,
 )
-from headwater.protocol.links.happenings import (
+from headwater.protocol.links.notifications import (
     Acknowledged,
     Down,
-    Happening,
     Identity,
+    Notification,
     Received,
     Refused,
     Reset,
@@ -219,7 +219,7 @@ class Session:
         if self.phase is Phase.DOWN:
             self._offer(now)
 
-    def accept_reset(self, now: float) -> list[Happening]:
+    def accept_reset(self, now: float) -> list[Notification]:
         """The user of the session has noted the oldest announced reset: from here on, everything is of the new era."""
         if not self._resets:
             return []
@@ -234,7 +234,7 @@ class Session:
             return self._broken(self._session, now)
         return []
 
-    def disconnect(self, now: float, reason: str) -> list[Happening]:
+    def disconnect(self, now: float, reason: str) -> list[Notification]:
         """The connection is known to be gone."""
         if self.phase is Phase.DOWN:
             return []
@@ -321,7 +321,7 @@ class Session:
 
     # -- frames that arrive
 
-    def receive(self, frame: Frame, now: float) -> list[Happening]:
+    def receive(self, frame: Frame, now: float) -> list[Notification]:
         kind = frame.kind
         if kind is Kind.HELLO:
             return self._on_hello(frame, now)
@@ -332,10 +332,10 @@ class Session:
             self._refuse_session(frame.session, "resume")
             return []
         self._heard = now
-        happened: list[Happening] = []
+        notifications: list[Notification] = []
         if frame.received > self._out.last_sent:
             if frame.received > self._out.last:
-                # It cannot have what was never sent. The hello will say the same, and then both begin anew.
+                # It cannot have what was never sent. The hello will say the same, and then both start over.
                 return self._broken(frame.session, now)
             self._out.rewind(frame.received)  # what was about to be sent again had only been slow
         self._credit = frame.credit
@@ -344,25 +344,25 @@ class Session:
             self._progress = now
             self._resend_wait = self._first_resend
         if self._out.acknowledge(frame.confirmed):
-            happened.append(Acknowledged(frame.confirmed))
+            notifications.append(Acknowledged(frame.confirmed))
         if kind is Kind.DATA:
             new = self._in.accept(frame.first, frame.body)
             if new is None:
                 self._count("gaps")
-                return happened + self._broken(frame.session, now)
+                return notifications + self._broken(frame.session, now)
             if len(new) < len(frame.body):
                 self._counters["duplicates"] += len(frame.body) - len(new)
                 self._owes_heartbeat = True  # the peer may not know that we have them
             if new:
                 self._counters["payloads_in"] += len(new)
-                happened.append(Received(self._in.received, new))
+                notifications.append(Received(self._in.received, new))
         elif kind is Kind.WHISPER:
-            happened.append(Whispered(frame.body))
+            notifications.append(Whispered(frame.body))
         elif kind is Kind.BYE:
-            happened += self._down(now, LEFT)
-        return happened
+            notifications += self._down(now, LEFT)
+        return notifications
 
-    def _on_hello(self, frame: Frame, now: float) -> list[Happening]:
+    def _on_hello(self, frame: Frame, now: float) -> list[Notification]:
         hello: Hello = frame.body
         if hello.network != self.me.network:
             text = f"it belongs to the network {hello.network!r}, this is {self.me.network!r}"
@@ -383,7 +383,7 @@ class Session:
         self._count("stale")
         return []
 
-    def _turn_away(self, frame: Frame, key: str, text: str, now: float) -> list[Happening]:
+    def _turn_away(self, frame: Frame, key: str, text: str, now: float) -> list[Notification]:
         self._count(f"refused_{key}")
         if not self.dials:
             self._control.append(Frame(Kind.REFUSE, 0, frame.session, body=(key, text)))
@@ -391,7 +391,7 @@ class Session:
             self._offer_due = now + REFUSED_WAIT_S
         return [Refused(key, text)]
 
-    def _on_refuse(self, frame: Frame, now: float) -> list[Happening]:
+    def _on_refuse(self, frame: Frame, now: float) -> list[Notification]:
         key, text = frame.body
         if not self.dials:
             self._count("stale")
@@ -417,7 +417,7 @@ class Session:
         self._refused = session
         self._control.append(Frame(Kind.REFUSE, 0, session, body=(key, "")))
 
-    def _broken(self, session: int, now: float) -> list[Happening]:
+    def _broken(self, session: int, now: float) -> list[Notification]:
         """The frames do not continue what was there: go on with a new hello. The link stays up meanwhile."""
         if self.dials:
             self._offer(now)
@@ -459,7 +459,7 @@ class Session:
         self._verdict = self._why_not(hello)
         self._control.append(Frame(Kind.HELLO, REPLY, frame.session, self._own_part, body=self._verdict))
 
-    def _start(self, frame: Frame, now: float) -> list[Happening]:
+    def _start(self, frame: Frame, now: float) -> list[Notification]:
         hello: Hello = frame.body
         frame = frame._replace(session=frame.session ^ frame.first)
         verdict = hello.verdict or self._why_not(hello)
@@ -470,7 +470,7 @@ class Session:
         agreed = frame._replace(body=hello._replace(confirmed=0, received=0, era=era, verdict=verdict))
         return self._settle(agreed, hello.peer_life, now)
 
-    def _started(self, frame: Frame, now: float) -> list[Happening]:
+    def _started(self, frame: Frame, now: float) -> list[Notification]:
         hello: Hello = frame.body
         assert self._offered is not None
         if hello.verdict:
@@ -482,8 +482,8 @@ class Session:
             return []
         return self._open(frame, now)
 
-    def _settle(self, agreed: Frame, remembered: str | None, now: float) -> list[Happening]:
-        """Begin anew as agreed. `remembered` is the life of ours that the peer knew before."""
+    def _settle(self, agreed: Frame, remembered: str | None, now: float) -> list[Notification]:
+        """Start over as agreed. `remembered` is the life of ours that the peer knew before."""
         hello: Hello = agreed.body
         fresh = self._life is None and not self._era and not self._in.received and not self._out.acknowledged
         if fresh and remembered != self.me.life and not self._resets:
@@ -495,7 +495,7 @@ class Session:
         self._resets.append((hello.life, hello.era))
         self._count("resets")
         # Down and up again: a user that notes meetings when a link comes up notes this one, too.
-        down: list[Happening] = [Down("the numbering begins anew")] if self.is_up else []
+        down: list[Notification] = [Down("the numbering begins anew")] if self.is_up else []
         self.is_up = False
         return [*down, Reset(hello.life, hello.era, hello.verdict)]
 
@@ -508,7 +508,7 @@ class Session:
         self._out = Outgoing()
         self._in = Incoming()
 
-    def _open(self, frame: Frame, now: float) -> list[Happening]:
+    def _open(self, frame: Frame, now: float) -> list[Notification]:
         hello: Hello = frame.body
         self._life = hello.life
         self._session = frame.session
@@ -520,15 +520,15 @@ class Session:
         self._owes_ack = True
         if self.dials:
             self._control.append(Frame(Kind.HELLO, START, frame.session, body=hello.verdict))
-        happened: list[Happening] = []
+        notifications: list[Notification] = []
         if not self.is_up:
             self.is_up = True
-            happened.append(Up())
+            notifications.append(Up())
         if self._out.acknowledge(hello.confirmed):
-            happened.append(Acknowledged(hello.confirmed))
+            notifications.append(Acknowledged(hello.confirmed))
         self._peer_received = hello.received
         self._counters["resent"] += self._out.rewind(hello.received)
-        return happened
+        return notifications
 
     def _leave_session(self) -> None:
         self._session = 0
@@ -539,7 +539,7 @@ class Session:
 
     # -- time
 
-    def tick(self, now: float, paused_s: float = 0.0) -> list[Happening]:
+    def tick(self, now: float, paused_s: float = 0.0) -> list[Notification]:
         """To be called about once in every heartbeat. `paused_s`: so long this process could not listen itself."""
         self._heard += paused_s
         if self.is_up and now - self._heard > self._silence_s:
@@ -561,7 +561,7 @@ class Session:
     def _silence_s(self) -> float:
         return self.settings.silence_s + self.settings.delay_us * 2e-6
 
-    def _down(self, now: float, reason: str) -> list[Happening]:
+    def _down(self, now: float, reason: str) -> list[Notification]:
         was_up = self.is_up
         self.is_up = False
         if self.dials:

@@ -1,4 +1,4 @@
-"""How a link is run, and what of it outlives its process."""
+"""Settings of a link, and the part of its state that outlives the process."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Handler(Protocol):
     def link_down(self, peer: str, reason: str) -> None: ...
 
     def link_reset(self, peer: str, life: str) -> None:
-        """The two ends cannot go on where they were. Numbering has begun anew on both sides; nothing older will be
+        """The two ends cannot go on where they were. Numbering has started over on both sides; nothing older will be
         sent or received any more, and what the hub still kept for the peer is gone."""
 
     def acknowledged(self, peer: str, seq: int) -> None:

@@ -1,4 +1,4 @@
-"""Delay and bandwidth, added to what leaves on a link: testbeds need them where the kernel cannot help."""
+"""Traffic shaping: adds delay and limits bandwidth on a link, for testbeds where the kernel cannot."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What nodes and the coordinator say to each other, as frozen values."""
+"""Messages between nodes and the coordinator, as frozen values."""

@@ -1,4 +1,4 @@
-"""What the coordinator and the nodes say to each other over their link, as bytes.
+"""Messages between the coordinator and the nodes, and their bytes.
 
 A node registers, is configured, gets orders and tells reports; everything is a msgpack list that begins with its kind.
 """
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgpack
 
 from headwater.protocol import graphs
-from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import EventType
 from headwater.protocol.messages import plans as plan_messages
@@ -123,7 +123,7 @@ class UnsubscribeClient:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To a node: what became of a request."""
+    """To a node: the outcome of a request."""
 
     request: int
     refused: str | None
@@ -161,7 +161,7 @@ def decode(data: bytes) -> Control:
     """The message, or a CodecError."""
     message = codec.decode(data)
     if not isinstance(message, Control):
-        raise CodecError(f"{type(message).__name__} is nothing that a node and a coordinator say to each other")
+        raise CodecError(f"{type(message).__name__} is not a message between a node and a coordinator")
     return message
 
 

@@ -1,4 +1,4 @@
-"""What neighbours say to each other. Frozen values; ``protocol.wire.messages`` gives their bytes.
+"""Messages between neighbours. Frozen values; ``protocol.wire.messages`` gives their bytes.
 
 In a tree the parent asks its children for streams (``protocol.streams``) and numbers them. In a graph the coordinator
 has numbered them all, with numbers below zero.

@@ -1,4 +1,4 @@
-"""Between the coordinator and the nodes: shares of a plan, and how one plan follows another.
+"""Messages about plans: each node's share of a plan, and how one plan follows another.
 
 A *plan* says which sources, sinks and rules there are, each with the event times between which it holds. Plans are
 numbered; every tree is built for one plan. A new plan holds from an event time above everything that any source has
@@ -192,7 +192,7 @@ class DeliveredTo:
 
 @dataclass(frozen=True, slots=True)
 class CostsMore:
-    """A stage that is watched under this number in a graph has cost clearly more than its fall-back would, for long
+    """A stage that is watched under this number in a graph has cost clearly more than its fallback would, for long
     enough: what came by each of its weights in ``over_us``. Told once for each graph."""
 
     tree: str

@@ -1,4 +1,4 @@
-"""What nodes keep for the coordinator, so that one that has lost its memory finds its network again.
+"""What nodes store for the coordinator, so that a coordinator that has lost its disk can recover from its nodes.
 
 With every plan each node is told what the coordinator has decided so far, piece by piece and only what is new. A node
 never looks into it. To a coordinator that it has not met before it tells all of it, and how far it has come itself.

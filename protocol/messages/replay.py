@@ -1,4 +1,4 @@
-"""What a replayer and a node say to each other, as msgpack lists over a link like that of a client program.
+"""Messages between a replayer and a node, as msgpack lists over a link like that of a client program.
 
     replayer: ["replay-from", trace]
     node:     ["replay-at", last seq, ended, why not or None]
@@ -11,7 +11,7 @@
 [seq, ..], {attribute: [value, ..]}]``. A message holds everything of the node from one number to another, whatever the
 type, and each goes on where the one before has ended. ``watermark`` promises for all sources of the node that are
 replayed that nothing at or before it follows. An answer comes when everything that came with the message is durable; so
-one without an answer is sent again after the link has begun anew, and the node knows events that it has by their seq.
+one without an answer is sent again after the link has started over, and the node knows events that it has by their seq.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class At(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What became of the events of a message."""
+    """The outcome of the events of a message."""
 
     born: int
     repeated: int

@@ -1,4 +1,4 @@
-"""How the value of an aggregate is asked for: a child is told once what is asked, then only for which events.
+"""Messages about aggregates in the network: a child is told once what to aggregate, then only for which events.
 
 The events stay where they enter. A node asks its children, adds what it has itself, and answers with one tally.
 """

@@ -1,4 +1,4 @@
-"""What is said about processing trees: between neighbours while they build one, and from the coordinator to nodes.
+"""Messages about trees: between neighbours while they build one, and from the coordinator to the nodes.
 
 A tree bears the name of its root; (tree, epoch) names one build of it. Names compare as UTF-8 bytes, which is how
 Python compares strings, too (both go by code point).
@@ -18,7 +18,7 @@ ROOT_COST: Cost = (0, 0)
 
 
 def extended(cost: Cost, delay_us: int) -> Cost:
-    """The cost of a path and one more link: always more than the path alone, and never less for a dearer path."""
+    """The cost of a path and one more link: always more than the path alone, and never less for a costlier path."""
     delay_sum_us, zero_hops = cost
     return (delay_sum_us + delay_us, 0) if delay_us else (delay_sum_us, zero_hops + 1)
 

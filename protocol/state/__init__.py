@@ -2,7 +2,7 @@
 
 from headwater.protocol.state.classes import Made
 from headwater.protocol.state.format import Format, OldState, was_pickled
-from headwater.protocol.state.graph import Tables, Vocabulary
 from headwater.protocol.state.kinds import StateError
+from headwater.protocol.state.object_graphs import Tables, Vocabulary
 
 __all__ = ["Format", "Made", "OldState", "StateError", "Tables", "Vocabulary", "was_pickled"]

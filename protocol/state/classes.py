@@ -1,4 +1,4 @@
-"""How instances of our own classes are saved, and made again."""
+"""How instances of our own classes are saved and restored."""
 
 from __future__ import annotations
 

@@ -1,16 +1,14 @@
-"""The format of saved state: its header, its number, and the way from earlier numbers.
+"""The format of saved state: its header, its number, and how state of an earlier number is upgraded.
 
     data = FORMAT.packed(machine)
     machine = FORMAT.read(data)
 
 The bytes begin with a header, which is read before anything else: that this is state, what of, in which format, and a
-checksum. Behind it are tables of plain values in msgpack (``protocol.state.graph``).
+checksum. Behind it are tables of plain values in msgpack (``protocol.state.object_graphs``).
 
-**Changing what is saved.** A change of the fields or the meaning of a class in a vocabulary is a new format: raise
-``number`` and add to ``upgrades`` a function from the tables of the number before to those of the new one. Tests keep
-folders of earlier formats and the fields of every class, so that this cannot be forgotten. The numbers are in
-``node/snapshot.py`` and ``coordinator/daemon/saving.py``; the engine's own snapshots have theirs in
-``node/engine/snapshot.py``.
+**Changing what is saved.** A change of the fields or the meaning of a class in a vocabulary is a new format: raise its
+number in ``protocol.formats`` and add to ``upgrades`` a function from the tables of the number before to those of the
+new one. Tests keep folders of earlier formats and the fields of every class, so that this cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from zlib import crc32
 
-from headwater.protocol.state.graph import Tables, Vocabulary, uncollected
 from headwater.protocol.state.kinds import StateError
+from headwater.protocol.state.object_graphs import Tables, Vocabulary, uncollected
 
 MAGIC: Final = b"\x89HWstat\n"  # the first byte is no text, the last is changed by anything that treats it as text
 _HEADER: Final = struct.Struct("<8s16sHHI")
@@ -47,6 +45,7 @@ class Format:
     kind: str
     """What it is the state of, in at most 16 letters: stands in the header."""
     number: int
+    """From ``protocol.formats``."""
     vocabulary: Vocabulary
     upgrades: Mapping[int, Upgrade] = field(default_factory=dict)
     """By the number of an earlier format, what makes tables of the next number of its tables."""

@@ -1,4 +1,4 @@
-"""How containers are saved, and made again."""
+"""How containers are saved and restored."""
 
 from __future__ import annotations
 

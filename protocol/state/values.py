@@ -1,4 +1,4 @@
-"""What of the protocol saved states hold: rules, events, plans, networks, and what is known of links."""
+"""Values of the protocol that saved state may contain: rules, events, plans, networks and the state of links."""
 
 from __future__ import annotations
 

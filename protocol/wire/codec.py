@@ -1,7 +1,7 @@
-"""The canonical encoding of rules and patterns: what travels, what is hashed, what two ends agree on.
+"""The canonical encoding of rules and patterns: what is sent, hashed and compared between two ends.
 
-msgpack of ``[VERSION, value]``; a value class is ``["ClassName", field, ..]``, a tuple is ``["()", item, ..]``. Equal
-values give equal bytes. Decoding checks shape and names and raises CodecError, never anything else.
+msgpack of ``[RULE_ENCODING, value]``; a value class is ``["ClassName", field, ..]``, a tuple ``["()", item, ..]``.
+Equal values give equal bytes. Decoding checks shape and names and raises CodecError, never anything else.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import msgpack
 from headwater.protocol import expressions, pattern
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.events import EventType
+from headwater.protocol.formats import RULE_ENCODING
 
-VERSION: Final = 1
 _TUPLE: Final = "()"
 _BIG: Final = "int"
 _TYPE: Final = "event type"
@@ -141,7 +141,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 def encode(value: Any) -> bytes:
     """The canonical bytes of a rule, a pattern, an expression, or whatever else is registered."""
-    return cast(bytes, msgpack.packb([VERSION, _plain(value)]))
+    return cast(bytes, msgpack.packb([RULE_ENCODING, _plain(value)]))
 
 
 def decode(data: bytes) -> Any:
@@ -152,8 +152,8 @@ def decode(data: bytes) -> Any:
         raise CodecError(f"not an encoded rule: {error}") from error
     if not isinstance(unpacked, list) or len(unpacked) != 2:
         raise CodecError("not an encoded rule: a version and a value are expected")
-    if unpacked[0] != VERSION:
-        raise CodecError(f"encoded as version {unpacked[0]!r}; this is version {VERSION}")
+    if unpacked[0] != RULE_ENCODING:
+        raise CodecError(f"encoded as version {unpacked[0]!r}; this is version {RULE_ENCODING}")
     try:
         return _value(unpacked[1])
     except RecursionError as error:
@@ -164,4 +164,4 @@ def decode(data: bytes) -> Any:
 
 def digest(*values: Any) -> str:
     """A short hash of the canonical encoding, the same on every machine."""
-    return blake2b(cast(bytes, msgpack.packb([VERSION, _plain(values)])), digest_size=16).hexdigest()
+    return blake2b(cast(bytes, msgpack.packb([RULE_ENCODING, _plain(values)])), digest_size=16).hexdigest()

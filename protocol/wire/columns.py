@@ -1,4 +1,4 @@
-"""Events of one type as they came over a link: their bytes, and of what is in them only what most nodes need to know.
+"""Events of one type as they came over a link: still as bytes, decoded only as far as most nodes need.
 
 A node that passes events on needs neither their rows nor their values. It must know which events they are, to send each
 once; how old they are, to forget them in time; and that they are well-formed, so that no node behind it is told what it

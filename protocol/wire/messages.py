@@ -1,5 +1,4 @@
-"""The bytes of messages: msgpack, with event rows as short lists or columns and everything about rules in the canonical
-encoding.
+"""The bytes of messages: msgpack, with event rows as lists or columns, and rules in their canonical encoding.
 
 ``Wire`` is for ends that know the same event types and rules. ``LinkWire`` is one end of a link whose ends may differ:
 what is needed to read a message travels with the first message that needs it.
@@ -15,7 +14,7 @@ from typing import Any, Final, cast, get_args
 import msgpack
 
 from headwater.protocol import subscriptions, tallies
-from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.composites import CompositeSpec, carrying_spec, wire_specs
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.events import EventType
@@ -166,7 +165,7 @@ class LinkWire:
         self._reader = RowReader(types, specs)
 
     def reset(self) -> None:
-        """The other end remembers nothing of us, and we shall hear nothing any more of what it has said."""
+        """The other end remembers nothing of us, and will send nothing more of what it had begun to say."""
         self._begin({}, {}, {})
 
     def retyped(self, types: Iterable[EventType]) -> None:
@@ -342,7 +341,7 @@ def _message(plain: Any, reader: RowReader) -> Message:
         case [4, bytes(encoded)]:
             message = codec.decode(encoded)
             if not isinstance(message, _MESSAGES):
-                raise CodecError(f"{type(message).__name__} is nothing that neighbours say to each other")
+                raise CodecError(f"{type(message).__name__} is not a message between neighbours")
             return cast(Message, message)
         case [5, number, list(questions), floor_us]:
             floor = None if floor_us is None else _time(floor_us)

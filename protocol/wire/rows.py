@@ -178,7 +178,7 @@ class RowReader:
 
 def _check_bounds(event_type: EventType, least_us: int, greatest_us: int, first: int, last: int) -> None:
     if max(-least_us, greatest_us) >= TIME_MAX or max(-first, last) >= _BIG:
-        raise CodecError(f"{event_type.name}: the times or numbers of events are beyond all bounds")
+        raise CodecError(f"{event_type.name}: the times or numbers of events are out of range")
 
 
 @lru_cache(maxsize=4096)
@@ -204,7 +204,7 @@ def _note_specs(composite: Composite, schemas: Schemas) -> None:
 def _check_composite(composite: Composite) -> None:
     """Composites hold what expressions can give, and tuples of remote tables."""
     if not all(-TIME_MAX < row[0] < TIME_MAX for _, row in composite.parts()):
-        raise CodecError(f"{composite.type}: the time of a part is beyond all bounds")
+        raise CodecError(f"{composite.type}: the time of a part is out of range")
     waiting = list(composite[-1])
     while waiting:
         value = waiting.pop()

@@ -22,7 +22,7 @@ import typer
 
 from headwater.deploy.cli.command import SECTIONS, app, main
 from headwater.deploy.cli.output import any_number_of_digits
-from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.cluster.waiting import Patience
 from headwater.node.engine import Engine
 from headwater.protocol.errors import RuleError
 from tests.kit.patience import ANSWER_S, PATIENCE_S, output_of, until

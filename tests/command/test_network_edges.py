@@ -319,4 +319,4 @@ def test_programs_cannot_be_simulated(folder: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as left:
         main(["simulate", str(folder / "network.yaml")])
     assert left.value.code == 2
-    assert "the source of Smoke at p2 is fed by programs, which a simulation has not" in capsys.readouterr().err
+    assert "the source of Smoke at p2 is fed by programs, which a simulation does not have" in capsys.readouterr().err

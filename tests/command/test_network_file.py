@@ -184,7 +184,7 @@ def test_traces_beside_sources_that_live_by_the_clock_are_refused_where_they_sta
         main([command, str(folder / "network.yaml"), *more])
     assert left.value.code == 2
     said = capsys.readouterr().err
-    assert "network.yaml:11:5: this network lives in the times of its traces, and this source would not" in said
+    assert "network.yaml:11:5: this network runs on the times of its traces, but this source would not" in said
     assert "they cannot be mixed" in said
     assert "only a simulation can have both" in said
 
@@ -193,7 +193,7 @@ def test_traces_beside_sources_that_live_by_the_clock_are_refused_where_they_sta
     (folder / "network.yaml").write_text(swapped)
     with pytest.raises(SystemExit):
         main([command, str(folder / "network.yaml"), *more])
-    assert "network.yaml:11:5: this network lives in the time of the clock" in capsys.readouterr().err
+    assert "network.yaml:11:5: this network runs on the time of the clock" in capsys.readouterr().err
 
 
 def test_check_takes_no_trace_for_a_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

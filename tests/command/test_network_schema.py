@@ -14,9 +14,9 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from headwater.deploy.cli.command import main
-from headwater.deploy.network.parts.network import NetworkPart
+from headwater.deploy.network.models.network import NetworkPart
 from headwater.deploy.network.schema import kept_schema, made_schema
-from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.yaml_file import Sheet
 
 PROJECT = Path(__file__).parent.parent.parent
 FILES = sorted(

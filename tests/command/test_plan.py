@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from headwater.deploy.network.file import NetworkFileError, read_network
-from headwater.deploy.network.problem import network_problem
+from headwater.deploy.network.planning_problem import network_problem
 from headwater.protocol.errors import ConfigError
 
 PROJECT = Path(__file__).parent.parent.parent

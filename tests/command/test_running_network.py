@@ -281,7 +281,7 @@ def test_a_network_that_cannot_be_reached_is_said_in_a_sentence(desk: Desk, tmp_
         "this its --http address?\n"
     )
     node = desk.run.plan().nodes()[0]
-    assert "is not a coordinator of Headwater" in away.refused("rules", "--coordinator", str(node.http))
+    assert "is not a Headwater coordinator" in away.refused("rules", "--coordinator", str(node.http))
     assert "is where nodes reach it" in away.refused("rules", "--coordinator", "tcp://127.0.0.1:7000")
     empty = away.write("empty", "")
     assert "empty holds no token" in away.refused("undeploy", "X", "--coordinator", "h:1", "--token-file", empty)

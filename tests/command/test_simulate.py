@@ -15,8 +15,8 @@ import pytest
 from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import read_network
 from headwater.deploy.simulation.checkers import Checkers
-from headwater.deploy.simulation.figures import delivery_line, figures
 from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.deploy.simulation.traffic_and_delay import delivery_line, figures
 from headwater.protocol.edge import Broker, Feed, MqttFeed, RateFeed, TraceFeed
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import Event
@@ -218,7 +218,7 @@ def test_a_broker_cannot_be_simulated(bench: Bench) -> None:
     bench.feed = MqttFeed("sensors/+/smoke", Broker("localhost"))
     code, _, err = bench("fire.yaml")
     assert code == 2
-    assert "the source of Smoke at p2 reads 'sensors/+/smoke' from a broker, which a simulation has not" in err
+    assert "the source of Smoke at p2 reads 'sensors/+/smoke' from a broker, which a simulation does not have" in err
 
 
 def test_a_failing_run_says_how_to_repeat_it(bench: Bench) -> None:

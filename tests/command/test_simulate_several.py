@@ -13,8 +13,8 @@ from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import read_network
 from headwater.deploy.simulation.births import births
 from headwater.deploy.simulation.comparison import MEASURES, RELATIVE
-from headwater.deploy.simulation.figures import figures
 from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.deploy.simulation.traffic_and_delay import figures
 from headwater.protocol.strategy import STRATEGIES
 
 NETWORK = """\

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from headwater.coordinator.daemon.api.body_errors import read_body
 from headwater.coordinator.daemon.api.destinations import destination_of, shown
 from headwater.coordinator.daemon.api.edge_models import as_json
 from headwater.coordinator.daemon.api.models import SourceBody, SubscriptionBody
 from headwater.coordinator.daemon.api.openapi import answer_model, description, statuses
 from headwater.coordinator.daemon.api.routes import ROUTES, Route
-from headwater.coordinator.daemon.api.sentences import read_body
 from headwater.coordinator.daemon.api.server import BODY_BYTES_MAX, Api
 from headwater.coordinator.daemon.operations import RequestRefused
 from headwater.deploy.network.file import read_network

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.layout.graphs import _Draft, laid
-from headwater.coordinator.layout.ground import Ground, at_the_middle, shortest_routes
+from headwater.coordinator.layout.planner_interface import Ground, at_the_middle, shortest_routes
 from headwater.coordinator.layout.stages import Stage, at_one_node, divided
 from headwater.protocol.analysis.projection import anonymous, project
 from headwater.protocol.events import EventType

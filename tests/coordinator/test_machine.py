@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headwater.coordinator.daemon.api.texts import read_rules
-from headwater.coordinator.daemon.durable import Durable
+from headwater.coordinator.daemon.api.rule_texts import read_rules
 from headwater.coordinator.daemon.inputs import Answered, Asked, Heard, PeerReset, Setup, Started, Tick
+from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings
-from headwater.coordinator.daemon.saving import OldState, StateError
+from headwater.coordinator.daemon.snapshot import OldState, StateError
 from headwater.coordinator.requests import (
     AddSource,
     AddSubscription,
@@ -47,7 +47,7 @@ class Room:
 
     def __init__(self, network: Network | None = None, **told: Any) -> None:
         self.setup = a_setup(network or a_network(), **told)
-        self.durable = Durable(Machine(self.setup, Settings(10_000_000)))
+        self.journaled = JournaledMachine(Machine(self.setup, Settings(10_000_000)))
         self.nodes = {name: ScriptedNode(name) for name in self.setup.network.nodes}
         self.journal: list[bytes] = []
         self.sent: dict[str, list[bytes]] = {name: [] for name in self.nodes}
@@ -59,11 +59,11 @@ class Room:
 
     @property
     def machine(self) -> Machine:
-        return self.durable.machine
+        return self.journaled.machine
 
     def take(self, received: object) -> None:
-        self.journal.append(Durable.record(received, self.now_us))  # type: ignore[arg-type]
-        out = self.durable.apply(received, self.now_us)  # type: ignore[arg-type]
+        self.journal.append(JournaledMachine.record(received, self.now_us))  # type: ignore[arg-type]
+        out = self.journaled.apply(received, self.now_us)  # type: ignore[arg-type]
         self.notes += out.notes
         for answer in out.answers:
             assert answer.request not in self.answers
@@ -289,23 +289,23 @@ def test_after_a_crash_at_any_moment_the_same_orders_have_the_same_numbers() -> 
     assert [room.answers[f"r{number}"].status for number in range(len(asks))] == [200] * len(asks)
     whole = len(room.journal)
     for saved_at in range(0, whole, 3):
-        durable = Durable(Machine(room.setup, Settings(10_000_000)))
+        journaled = JournaledMachine(Machine(room.setup, Settings(10_000_000)))
         for record in room.journal[:saved_at]:
-            durable.replay(record)
-        durable = Durable.restored(durable.save())
+            journaled.replay(record)
+        journaled = JournaledMachine.restored(journaled.save())
         for record in room.journal[saved_at:]:
-            durable.replay(record)
-        for name, link in durable.links.items():
+            journaled.replay(record)
+        for name, link in journaled.links.items():
             assert list(link.unacknowledged) == room.sent[name]
             assert link.out_seq == len(room.sent[name])
-            assert link.in_seq == room.durable.links[name].in_seq
-        assert durable.machine.coordinator.plan == room.machine.coordinator.plan
-        assert durable.machine.counts == room.machine.counts
+            assert link.in_seq == room.journaled.links[name].in_seq
+        assert journaled.machine.coordinator.plan == room.machine.coordinator.plan
+        assert journaled.machine.counts == room.machine.counts
 
 
 def test_acknowledged_messages_are_not_kept() -> None:
     room = Room().start()
-    link = room.durable.links["n1"]
+    link = room.journaled.links["n1"]
     sent = len(room.sent["n1"])
     link.confirmed(sent - 1)
     assert list(link.unacknowledged) == room.sent["n1"][-1:]
@@ -325,7 +325,7 @@ def test_an_input_that_fails_leaves_everything_as_it_was(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(room.machine.coordinator, "reported", broken)
     room.say("n1", control.Reported(TreeDrained("n1", 7)))
-    assert room.durable.counts["internal_errors"] == 1
+    assert room.journaled.counts["internal_errors"] == 1
     assert room.machine.coordinator.plan == 1
     assert room.machine.coordinator.reported.__func__ is real.__func__  # type: ignore[attr-defined]
     assert room.machine.counts == counts
@@ -417,7 +417,7 @@ def test_each_start_tells_where_the_embedded_broker_and_the_neighbours_are() -> 
         embedded_broker=embedded,
     )
     room = Room(network)
-    room.durable = Durable(Machine(setup))
+    room.journaled = JournaledMachine(Machine(setup))
     room.take(Started(("10.0.0.1", 7), (("n1", "n2", "tcp://10.1.0.2:1"),)))
     room.start()
     config = room.nodes["n1"].config
@@ -441,9 +441,9 @@ def test_a_trace_does_not_join_a_network_that_lives_by_the_clock() -> None:
 
 
 def test_a_damaged_or_foreign_snapshot_is_refused_in_words() -> None:
-    data = Durable(Machine(a_setup(a_network()))).save()
+    data = JournaledMachine(Machine(a_setup(a_network()))).save()
     for broken in (b"", data[:-5], data[:-5] + b"\0" * 5):
         with pytest.raises(StateError, match="damaged"):
-            Durable.restored(broken)
+            JournaledMachine.restored(broken)
     with pytest.raises(OldState, match="pickle"):
-        Durable.restored(b"\x80\x05N.")
+        JournaledMachine.restored(b"\x80\x05N.")

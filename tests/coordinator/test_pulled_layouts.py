@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from headwater.coordinator.layout.graphs import _Draft, laid
-from headwater.coordinator.layout.ground import shortest_routes
+from headwater.coordinator.layout.planner_interface import shortest_routes
 from headwater.coordinator.layout.stages import divided
 from headwater.node.core import NodeCore
 from headwater.node.effects import MessageReceived, OrderReceived, Send, TimerFired
-from headwater.node.pull.reach import reach_of
+from headwater.node.pull.awakening import reach_of
 from headwater.protocol.analysis.projection import joinable_components, project
 from headwater.protocol.analysis.pulling import awakening_roles, pullable_roles
 from headwater.protocol.errors import RuleError
 from headwater.protocol.graphs import Graph, TakenFrom
-from headwater.protocol.languages.emitted import composite_types
+from headwater.protocol.languages.composite_types import composite_types
 from headwater.protocol.messages import control
 from headwater.protocol.messages.neighbour import Advertise, Batch, GraphLaid, Subscribe
 from headwater.protocol.messages.plans import Adopt, BeginTree, PlannedTree, Share

@@ -7,12 +7,12 @@ from collections import deque
 
 import pytest
 
-from headwater.coordinator.daemon.api.texts import read_rules
-from headwater.coordinator.daemon.durable import Durable
+from headwater.coordinator.daemon.api.rule_texts import read_rules
 from headwater.coordinator.daemon.inputs import Asked, Heard, Input, PeerReset, Reborn, Setup, Tick
+from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings
-from headwater.coordinator.layout.ground import at_the_middle
-from headwater.coordinator.memory import recalled
+from headwater.coordinator.layout.planner_interface import at_the_middle
+from headwater.coordinator.recovery import recalled
 from headwater.coordinator.requests import (
     AddSource,
     AddSubscription,
@@ -58,7 +58,7 @@ class Storm:
             feeds=feeds_of(self.network),
             destinations=destinations_of(self.network),
         )
-        self.durable = self._fresh()
+        self.journaled = self._fresh()
         self.snapshot: bytes | None = None
         self.journal: list[bytes] = []
         self.nodes = {name: ScriptedNode(name) for name in self.network.nodes}
@@ -71,16 +71,16 @@ class Storm:
         self.lives = 1
         for node in self.nodes.values():
             self.to_coordinator[node.name].append(node.registers())
-        read = read_rules([RuleText(HEAT, "t", "tesla")], {}, self.durable.machine.registry.types, "st")
+        read = read_rules([RuleText(HEAT, "t", "tesla")], {}, self.journaled.machine.registry.types, "st")
         self.heat = read.rules[0]
 
-    def _fresh(self) -> Durable:
-        return Durable(Machine(self.setup, Settings(10_000_000)))
+    def _fresh(self) -> JournaledMachine:
+        return JournaledMachine(Machine(self.setup, Settings(10_000_000)))
 
     def take(self, received: Input) -> None:
-        self.journal.append(Durable.record(received, self.now_us))
-        out = self.durable.apply(received, self.now_us)
-        assert not self.durable.counts["internal_errors"]
+        self.journal.append(JournaledMachine.record(received, self.now_us))
+        out = self.journaled.apply(received, self.now_us)
+        assert not self.journaled.counts["internal_errors"]
         for answer in out.answers:
             number = int(answer.request.split()[1])
             assert number <= self.forgotten or answer.request not in self.answered, "one answer for each request"
@@ -112,16 +112,16 @@ class Storm:
 
     def crash(self) -> None:
         """The coordinator comes back from its snapshot and journal; links go on where they were."""
-        before = self.durable
-        self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot)
+        before = self.journaled
+        self.journaled = self._fresh() if self.snapshot is None else JournaledMachine.restored(self.snapshot)
         for record in self.journal:
-            self.durable.replay(record)
-        for name, link in self.durable.links.items():
+            self.journaled.replay(record)
+        for name, link in self.journaled.links.items():
             assert link.out_seq == before.links[name].out_seq
             assert list(link.unacknowledged)[-3:] == list(before.links[name].unacknowledged)[-3:]
 
     def save(self) -> None:
-        self.snapshot = self.durable.save()
+        self.snapshot = self.journaled.save()
         self.journal.clear()
 
     def forget(self, name: str) -> None:
@@ -136,7 +136,7 @@ class Storm:
 
     def relink(self, name: str) -> None:
         """A node and the coordinator cannot go on with their link, though both remember everything else."""
-        known = self.durable.machine.registry.nodes.get(name)
+        known = self.journaled.machine.registry.nodes.get(name)
         if known is not None and known.life == self.nodes[name].life:
             self.to_node[name].clear()
             self.to_coordinator[name].clear()
@@ -148,14 +148,14 @@ class Storm:
         """The coordinator forgets everything, or all but the beginning of its journal, and begins a new life; or
         an operator puts an old copy of its folder in place, which it finds out by itself."""
         kept = self.chance.randrange(len(self.journal) + 1)
-        self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot)
+        self.journaled = self._fresh() if self.snapshot is None else JournaledMachine.restored(self.snapshot)
         for record in self.journal[:kept]:
-            self.durable.replay(record)
+            self.journaled.replay(record)
         del self.journal[kept:]
         self.cut_links()
         match self.chance.randrange(3):
             case 0:
-                self.durable, self.snapshot, self.journal = self._fresh(), None, []
+                self.journaled, self.snapshot, self.journal = self._fresh(), None, []
                 self.meet_again()
             case 1:
                 self.take(Reborn())
@@ -223,14 +223,14 @@ class Storm:
                 while self.to_node[name] or self.to_coordinator[name]:
                     self.deliver(name)
             if not any([*self.to_node.values(), *self.to_coordinator.values()]):
-                if self.durable.machine.due_us() is None:
+                if self.journaled.machine.due_us() is None:
                     return
                 self.now_us += 10_000_000
                 self.take(Tick())
         raise AssertionError("it does not come to rest")
 
     def check(self) -> None:
-        machine = self.durable.machine
+        machine = self.journaled.machine
         assert machine.begun
         assert machine.coordinator.is_idle(), (machine.coordinator.unanswered(), machine.coordinator.unprepared())
         assert not machine.waiting

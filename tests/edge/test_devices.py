@@ -22,7 +22,7 @@ from headwater.coordinator.daemon.api.edge_models import as_json
 from headwater.deploy.network.file import NetworkFile, read_network, running_feeds, running_network
 from headwater.node.edge.adapters import make_source
 from headwater.node.edge.broker import EmbeddedBroker
-from headwater.node.edge.mqtt_client import wildcards
+from headwater.node.edge.mqtt_connection import wildcards
 from headwater.node.edge.payloads import PayloadReader
 from headwater.protocol.edge import Broker, Feed, MqttFeed
 from headwater.protocol.payload_maps import topic_filter

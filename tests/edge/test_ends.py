@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater.node.client import Client
-from headwater.node.edge.seldom import AGAIN_S, Seldom
+from headwater.node.edge.rate_limited_log import AGAIN_S, Seldom
 from headwater.node.observe.metrics.waits import Waits
 from headwater.protocol.edge import Broker, Choice, ClientFeed, Count, Cycle, MqttTo, RateFeed, WebhookTo
 from tests.kit.edge import MOSQUITTO, Mosquitto

@@ -22,7 +22,7 @@ from headwater.deploy.cli.command import main
 from headwater.node.edge.adapters import make_sink, make_source
 from headwater.node.edge.broker import EmbeddedBroker
 from headwater.node.edge.interfaces import Arrival, Edge
-from headwater.node.edge.mqtt_client import connection, wildcards
+from headwater.node.edge.mqtt_connection import connection, wildcards
 from headwater.protocol.edge import Broker, MqttFeed, MqttTo
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType

@@ -12,12 +12,12 @@ from typing import Any
 import msgpack
 import pytest
 
+from headwater.coordinator.daemon.api.body_errors import read_body
 from headwater.coordinator.daemon.api.edge_models import as_json
 from headwater.coordinator.daemon.api.models import SourceBody
-from headwater.coordinator.daemon.api.sentences import read_body
 from headwater.node.edge.devices import device_of_will
 from headwater.node.edge.interfaces import Arrival
-from headwater.node.edge.mqtt_client import wildcards
+from headwater.node.edge.mqtt_connection import wildcards
 from headwater.node.edge.payloads import PayloadReader, reader_of
 from headwater.protocol.edge import Broker, Feed, Mapped, MqttFeed, When
 from headwater.protocol.errors import ConfigError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.cluster.waiting import Patience
 from headwater.node.edge import mqtt_source
 from headwater.node.edge.adapters import make_source
 from headwater.protocol.edge import Broker, FileTo, MqttFeed
@@ -99,7 +99,7 @@ def test_a_pause_is_bounded_by_the_bytes_that_wait_too(tmp_path: Path, monkeypat
 
 def test_a_long_pause_does_not_break_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's answers to pings are not read meanwhile."""
-    monkeypatch.setattr("headwater.node.edge.mqtt_client.KEEPALIVE_S", 1)
+    monkeypatch.setattr("headwater.node.edge.mqtt_connection.KEEPALIVE_S", 1)
     monkeypatch.setattr(mqtt_source, "QUEUED_MESSAGES_MAX", 100)
 
     async def scenario() -> None:

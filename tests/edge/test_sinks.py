@@ -19,7 +19,7 @@ from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.dead_letters import DeadLetters
 from headwater.node.edge.delivery_topics import filled
 from headwater.node.edge.interfaces import Arrival, Edge, identity
-from headwater.node.edge.webhook import WebhookSinkAdapter
+from headwater.node.edge.webhook_sink import WebhookSinkAdapter
 from headwater.protocol.edge import ClientTo, FileTo, StdoutTo, WebhookTo
 from tests.kit.edge import Outgoing, an_edge, fire, run, running, until
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from headwater.node.edge.adapters import make_source
 from headwater.node.edge.interfaces import Arrival
-from headwater.node.edge.turns import Turns
+from headwater.node.edge.trace_order import Turns
 from headwater.protocol.edge import Choice, ClientFeed, Count, Cycle, RateFeed, TraceFeed
 from headwater.protocol.events import EventType
 from tests.kit.edge import Taken, an_edge, run, running, until

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.protocol import pattern as pt
-from headwater.protocol.analysis.bounds import horizon_us, offsets
+from headwater.protocol.analysis.horizons import horizon_us, offsets
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.composites import Composite
 from tests.kit.builders import absent, aggregate, both, chain, each, either, last, many, no, rule, seq

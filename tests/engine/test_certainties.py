@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from headwater.node.explain.certainties import certainties
+from headwater.node.explain.constant_conditions import certainties
 from headwater.node.explain.expressions import Scope, holds
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Same

@@ -59,7 +59,7 @@ def test_everything_is_imported_as_headwater(folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-WRAPPERS = {"headwater.node.edge.lasting_broker", "headwater.node.edge.mqtt_clients"}
+WRAPPERS = {"headwater.node.edge.qos1_broker", "headwater.node.edge.mqtt_clients"}
 """Modules around a heavy library, which others import only where they need one: inside of functions."""
 
 

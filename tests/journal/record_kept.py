@@ -22,7 +22,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from headwater.node.snapshot import FORMAT_NUMBER
+from headwater.protocol.formats import NODE_STATE
 from tests.journal.shapes import SHAPES, as_text, saved_shapes
 
 HERE = Path(__file__).parent / "kept"
@@ -89,7 +89,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         record(Path(sys.argv[1]), sys.argv[2:])
         return
-    record(HERE / f"format-{FORMAT_NUMBER}", COMMAND)
+    record(HERE / f"format-{NODE_STATE}", COMMAND)
     SHAPES.write_text(as_text(saved_shapes()), encoding="utf-8")
 
 

@@ -9,11 +9,11 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from headwater.coordinator.daemon import saving
+from headwater.coordinator.daemon.snapshot import machine_format
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation
-from headwater.node import snapshot
 from headwater.node.daemon.machine import NodeMachine
+from headwater.node.snapshot import state_format
 from headwater.protocol.state import Format
 from headwater.protocol.state.values import MADE
 from tests.coordinator.test_random_changes import Storm
@@ -70,8 +70,8 @@ def coordinators() -> Iterator[bytes]:
         for place in range(600):
             storm.step()
             if place % 100 == 99:
-                yield storm.durable.save()
-                yield storm.durable._base
+                yield storm.journaled.save()
+                yield storm.journaled._base
                 yield from storm.journal[-20:]
 
 
@@ -91,7 +91,7 @@ def declared(form: Format) -> Iterator[list[str]]:
 
 def saved_shapes() -> dict[str, dict[str, Any]]:
     """By kind of state the number of its format and the shapes of its classes."""
-    node, coordinator = snapshot.state_format(), saving.machine_format()
+    node, coordinator = state_format(), machine_format()
     found: dict[str, Shapes] = {"node": {}, "coordinator": {}}
     for form, states in ((node, nodes()), (coordinator, coordinators())):
         shapes = [shape for data in states for shape in in_bytes(form, data)]

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.formats import JOURNAL_FILES
 from headwater.protocol.journal import Durability, Journal
 from headwater.protocol.journal import writer as writer_module
 from headwater.protocol.journal.files import (
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
-    VERSION,
     segments_in,
     snapshots_in,
 )
@@ -528,9 +528,9 @@ def test_files_of_strangers_and_of_other_versions_are_refused_and_left_as_they_a
     written(tmp_path, [b"a"])
     segment = only_segment(tmp_path)
     content = segment.read_bytes()
-    newer = content[:8] + (VERSION + 1).to_bytes(2, "little") + content[10:]
+    newer = content[:8] + (JOURNAL_FILES + 1).to_bytes(2, "little") + content[10:]
     for name, stranger, words in (
-        (segment.name, newer, f"version {VERSION + 1}"),
+        (segment.name, newer, f"version {JOURNAL_FILES + 1}"),
         (segment.name, b"my diary, which is precious\n" * 9, "not written by Headwater"),
         (segment.name, b"short", "not written by Headwater"),
         ("snapshot-00000001.bin", b"\x89PNG\r\n\x1a\n" + bytes(99), "not written by Headwater"),

@@ -21,11 +21,11 @@ from zlib import crc32
 import pytest
 
 from headwater.coordinator.daemon.folder import DataFolder, read_setup
-from headwater.coordinator.daemon.saving import StateError, machine_format
+from headwater.coordinator.daemon.snapshot import StateError, machine_format
 from headwater.node.daemon.daemon import DaemonSettings
 from headwater.node.daemon.process import recovered
 from headwater.node.snapshot import state_format
-from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.journal import Journal
 from tests.journal.record_kept import COMMAND, HERE, NODES, PATIENCE_S, ROLES, started, until

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from random import Random
 
 from headwater.protocol.links.frames import FrameError, decode
-from headwater.protocol.links.happenings import Happening, Identity, Received, Refused, Reset
+from headwater.protocol.links.notifications import Identity, Notification, Received, Refused, Reset
 from headwater.protocol.links.session import Phase, Session
 from headwater.protocol.links.settings import LinkSettings, PeerState
 
@@ -87,8 +87,8 @@ class End:
             self.saved.clear()
             self.take(self.session.accept_reset(now))
 
-    def take(self, happened: list[Happening]) -> None:
-        for each in happened:
+    def take(self, notifications: list[Notification]) -> None:
+        for each in notifications:
             if isinstance(each, Received):
                 self.received += each.payloads
                 assert each.last_seq == len(self.received)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, Protocol
 
-from headwater.deploy.cluster.patience import Patience, ended
+from headwater.deploy.cluster.waiting import Patience, ended
 
 PATIENCE_S = 120.0
 """Of a machine that has time."""

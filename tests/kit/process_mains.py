@@ -14,8 +14,8 @@ import uvloop
 
 import headwater.coordinator.daemon.process
 import headwater.node.daemon.daemon
-import headwater.node.edge.lines
-import headwater.node.edge.trace
+import headwater.node.edge.file_sink
+import headwater.node.edge.trace_source
 from headwater.coordinator.daemon.folder import DataFolder
 from headwater.coordinator.daemon.inputs import Setup
 from headwater.coordinator.daemon.process import CoordinatorDaemon, ProcessSettings

@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.pipeline.replay.council import Council, TaskProgress
-from headwater.pipeline.replay.feeding import Fed, FeedingOptions, feed
+from headwater.pipeline.replay.lockstep import Council, TaskProgress
+from headwater.pipeline.replay.replay_task import Fed, FeedingOptions, feed
 from headwater.pipeline.replay.sender import NodeGroup
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import Event, EventType

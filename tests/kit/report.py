@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.prepared_trace import Prepared
 from headwater.pipeline.report.inputs import Recorded
 from headwater.pipeline.report.job import report_tables
 from headwater.pipeline.report.tables import KINDS, Tables

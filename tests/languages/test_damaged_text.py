@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.protocol.languages import Language, RuleTextError, Source, parse_rules
-from headwater.protocol.languages.sources import TEXT_BYTES_MAX
+from headwater.protocol.languages.rule_texts import TEXT_BYTES_MAX
 from tests.languages.test_diagnostics import ABC, FIRE
 
 

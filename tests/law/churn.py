@@ -25,7 +25,7 @@ from headwater.coordinator.requests import (
     UndeployRule,
 )
 from headwater.deploy.simulation.faults import Faults, random_faults
-from headwater.deploy.simulation.happenings import Decide, GiveUp
+from headwater.deploy.simulation.outages import Decide, GiveUp
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import DETECTION_US, simulate
 from headwater.node.core import NodeSettings

@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from headwater.coordinator.core import Coordinator
-from headwater.coordinator.daemon.saving import vocabulary
+from headwater.coordinator.daemon.snapshot import vocabulary
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.layout.fallback import home_of, name_of
-from headwater.coordinator.layout.ground import Ground, Link, Planner, Routes, shortest_routes
+from headwater.coordinator.layout.planner_interface import Ground, Link, Planner, Routes, shortest_routes
 from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage, at_one_node
 from headwater.coordinator.requests import FallBack
-from headwater.deploy.simulation.happenings import Decide
+from headwater.deploy.simulation.outages import Decide
 from headwater.node.plans.stage_cost import StagePatience
 from headwater.protocol.analysis.pulling import awakening_roles
 from headwater.protocol.network import Network

@@ -15,8 +15,8 @@ from itertools import combinations
 from typing import Any
 
 from headwater.deploy.simulation.faults import Amnesia, Faults, LinkOutage, NodeOutage, SlowCoordinator, random_faults
-from headwater.deploy.simulation.happenings import GiveUp
 from headwater.deploy.simulation.links import FOREVER
+from headwater.deploy.simulation.outages import GiveUp
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import simulate
 from headwater.node.core import NodeSettings

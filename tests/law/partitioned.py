@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from headwater.node.engine import Engine
 from headwater.node.plans.partition import HERE, split
-from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.analysis.projection import project
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import Event, EventType

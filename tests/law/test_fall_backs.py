@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 from headwater.coordinator.core import Coordinator
-from headwater.coordinator.daemon.durable import Durable
 from headwater.coordinator.daemon.inputs import Asked
+from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.inev.plan.fallback import solution_of, with_fall_backs
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.search.space import Space
 from headwater.coordinator.layout.cost_watch import watched_stages
+from headwater.coordinator.layout.current_layout import Layings
 from headwater.coordinator.layout.fallback import all_fallen_back, fallen_back, home_of, name_of, position_of
 from headwater.coordinator.layout.graphs import Draft, drafted
-from headwater.coordinator.layout.ground import Ground, Routes, shortest_routes
-from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.layout.planner_interface import Ground, Routes, shortest_routes
 from headwater.coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
 from headwater.coordinator.requests import AddSubscription, FallBack, PlanAnew
 from headwater.deploy.network.file import read_network
-from headwater.deploy.network.sheet import NetworkFileError
+from headwater.deploy.network.yaml_file import NetworkFileError
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import simulate
 from headwater.node.core import NodeSettings
@@ -350,11 +350,11 @@ def test_a_stage_falls_back_in_its_turn_and_that_is_said_and_counted() -> None:
     assert "b and c of Trio costs more at n5 than it saves: n5 measured B 18/s" in note
     assert "events times links per second instead of" in note
     assert [watch.number for watch in room.nodes["n5"].newest().graphs[0].watches] == []
-    again = Durable(Machine(room.setup, Settings(10_000_000)))
+    again = JournaledMachine(Machine(room.setup, Settings(10_000_000)))
     for record in room.journal:
         again.replay(record)
     assert again.machine.coordinator.layings.fallen == room.machine.coordinator.layings.fallen != {}
-    kept = Durable.restored(room.durable.save()).machine.coordinator.layings
+    kept = JournaledMachine.restored(room.journaled.save()).machine.coordinator.layings
     assert kept.as_run == room.machine.coordinator.layings.as_run
     assert kept.watched == room.machine.coordinator.layings.watched
 

@@ -13,13 +13,13 @@ from itertools import count, islice, pairwise
 import pytest
 
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.coordinator.layout.ground import Planner, at_the_middle
+from headwater.coordinator.inev.plan.layouts import InevPlanner
+from headwater.coordinator.layout.planner_interface import Planner, at_the_middle
 from headwater.coordinator.requests import AddSubscription, Change, DeployRules, EndSubscription, PlanAnew, UndeployRule
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.effects import Send
-from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.events import Event, EventType, Value
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules

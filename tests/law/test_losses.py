@@ -18,7 +18,7 @@ from headwater.coordinator.requests import (
     UndeployRule,
 )
 from headwater.deploy.simulation.faults import Amnesia, Faults, LinkOutage, NodeOutage, SlowCoordinator
-from headwater.deploy.simulation.happenings import GiveUp
+from headwater.deploy.simulation.outages import GiveUp
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.core import NodeCore
 from headwater.node.effects import Effect, LinkReset, MessageReceived, OrderReceived, Report, Send, Tell

@@ -8,7 +8,7 @@ from headwater.node.engine import Engine, compile_rules
 from headwater.node.plans.partition import HERE, Split, split
 from headwater.protocol import expressions as ex
 from headwater.protocol import pattern as pt
-from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.analysis.projection import joinable_components, project
 from headwater.protocol.analysis.validate import check_pattern
 from headwater.protocol.errors import RuleError

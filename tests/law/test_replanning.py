@@ -12,7 +12,7 @@ import pytest
 from headwater.coordinator.daemon.replanning import measured, moved
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.deploy.network.file import read_network
-from headwater.deploy.network.sheet import NetworkFileError
+from headwater.deploy.network.yaml_file import NetworkFileError
 from headwater.protocol.messages.control import COORDINATOR, encode_statistics
 from tests.kit.faults import a_load, finish, some_time, under_load
 from tests.kit.live_coordinator import a_live_network

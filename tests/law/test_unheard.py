@@ -10,7 +10,7 @@ from dataclasses import replace
 from headwater.deploy.simulation.faults import Faults, NodeOutage, random_faults
 from headwater.deploy.simulation.simulator import simulate
 from headwater.node.core import NodeCore
-from headwater.node.daemon.hearing import SourceGap
+from headwater.node.daemon.source_gaps import SourceGap
 from headwater.node.effects import SourcesHeard, SourcesUnheard
 from headwater.protocol.edge import Broker, MqttFeed
 from headwater.protocol.messages.control import SourceConfig

@@ -19,7 +19,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, write_manifest
+from headwater.pipeline.prepare.prepared_trace import (
+    EVENTS,
+    Manifest,
+    NodeSummary,
+    Prepared,
+    TypeSummary,
+    write_manifest,
+)
 from headwater.pipeline.verify.compare import KINDS, compared_with
 from headwater.pipeline.verify.counted import counted_with
 from headwater.pipeline.verify.delivered import read_delivered

@@ -16,8 +16,8 @@ from headwater.node.core import NodeCore
 from headwater.node.effects import Send
 from headwater.node.snapshot import restore, save
 from headwater.node.step import Work
-from headwater.node.streams.admission import Testimony as Told
 from headwater.node.streams.identity_map import LANES_MAX, NEAR_MAX, STRETCH_MAX, IdentityMap
+from headwater.node.streams.neighbour_checks import Testimony as Told
 from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Batch, Deploy, Filter, Message, Notify, Run

@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
+from headwater.protocol.formats import LINK_FRAMES
 from headwater.protocol.links.frames import (
     HEADER,
     OFFER,
     REPLY,
     START,
-    VERSION,
     Frame,
     FrameError,
     Hello,
@@ -74,7 +74,7 @@ def test_every_kind_of_frame_survives_the_way() -> None:
         assert encode(decode(data)) == data
 
 
-def raw(kind: int, body: bytes = b"", *, version: int = VERSION, first: int = 0, count: int = 0, step: int = 0,
+def raw(kind: int, body: bytes = b"", *, version: int = LINK_FRAMES, first: int = 0, count: int = 0, step: int = 0,
         confirmed: int = 0, received: int = 0) -> bytes:  # fmt: skip
     return HEADER.pack(0xA7, version, kind, step, 1, first, confirmed, received, 0, count) + body
 

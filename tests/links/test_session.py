@@ -13,7 +13,7 @@ from headwater.protocol.links.frames import (
     Kind,
     decode,
 )
-from headwater.protocol.links.happenings import Acknowledged, Down, Identity, Received
+from headwater.protocol.links.notifications import Acknowledged, Down, Identity, Received
 from headwater.protocol.links.numbering import Incoming, Outgoing, digest_with
 from headwater.protocol.links.session import Phase, Session
 from headwater.protocol.links.settings import LinkError, LinkSettings

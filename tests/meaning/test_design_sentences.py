@@ -436,7 +436,7 @@ def test_a_negated_sub_pattern_without_a_window_takes_the_enclosing_one() -> Non
     check("Q: SEQ(A a, !SEQ(C c, D d) WITHIN 2 us, B b) WITHIN 9 us", "C@0 A@1 D@3 B@4", "A1 B4")
 
 
-def test_negation_beside_kleene_looks_at_the_elements_of_the_match() -> None:
+def test_negation_beside_a_repetition_looks_at_the_elements_of_the_match() -> None:
     check("Q: SEQ(A a, B+ b[], !C c, D d) WITHIN 9 us", "A@1 B@2 C@3 B@4 D@5", "A1 B4 D5", "A1 B2 B4 D5")
     check("Q: SEQ(A a, !C c, B+ b[], D d) WITHIN 9 us", "A@1 B@2 C@3 B@4 D@5", "A1 B2 D5", "A1 B2 B4 D5")
 
@@ -482,7 +482,7 @@ def test_sums_are_exact_and_rounded_once() -> None:
     assert match.attributes == {"s": 0.2, "a": 0.05}
 
 
-# -- 2. Kleene ---------------------------------------------------------------------------------------------------------
+# -- 2. Repetition -----------------------------------------------------------------------------------------------------
 
 
 def test_skip_till_any_takes_every_non_empty_subset_in_key_order() -> None:
@@ -538,7 +538,7 @@ def test_next_of_or_is_the_least_of_any_branch() -> None:
     check("Q: SEQ(A a, OR(B b, C c), D d) WHERE c.v = 1" + NEXT, "A@1 C@2 B@3 D@4", "A1 B3 D4")
 
 
-def test_next_kleene_takes_elements_until_the_least_event_that_satisfies_the_next_part() -> None:
+def test_next_repetition_takes_elements_until_the_least_event_that_satisfies_the_next_part() -> None:
     check("Q: SEQ(A a, B+ b[], C c)" + NEXT, "A@1 C@2 B@3 B@4 C@5 B@6 C@7", "A1 B3 B4 C5")
     check("Q: SEQ(A a, B+ b[], C c) WHERE c.v = 1" + NEXT, "A@1 B@3 C@4 B@5 C@6(v=1)", "A1 B3 B5 C6")
     check("Q: SEQ(A a, B+ b[], B c) WHERE c.v = 1" + NEXT, "A@1 B@2(v=1) B@3 B@4(v=1)", "A1 B2 B3 B4")
@@ -546,7 +546,7 @@ def test_next_kleene_takes_elements_until_the_least_event_that_satisfies_the_nex
     check(falling + NEXT, "A@1 B@2(v=5) B@3(v=4) B@4(v=6) C@5", "A1 B2 B4 C5")
 
 
-def test_next_kleene_at_the_end_goes_on_until_the_window_ends() -> None:
+def test_next_repetition_at_the_end_goes_on_until_the_window_ends() -> None:
     check("Q: SEQ(A a, B+ b[])" + NEXT, "A@1 B@2 C@3 B@10 B@11", "A1 B2 B10")
 
 

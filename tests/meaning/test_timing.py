@@ -65,7 +65,7 @@ class Running:
         (seq(many("A a"), "B b", within=5), "A@2", "A@2 B@3"),
         (chain("B b", each("A a", 5, "b")), "A@1", "B@3 A@1"),
     ],
-    ids=["SEQ", "AND", "OR", "Kleene", "each"],
+    ids=["SEQ", "AND", "OR", "repetition", "each"],
 )
 def test_a_monotone_rule_emits_as_soon_as_its_parts_are_there_in_whatever_order(
     root: pt.Part | pt.Chain, late_part: str, match: str

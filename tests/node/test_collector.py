@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.node.daemon.collector import CALM, DEEP_EVERY, LOOK_EVERY, Collector
+from headwater.node.daemon.garbage_collection import CALM, DEEP_EVERY, LOOK_EVERY, Collector
 
 
 class Knot:

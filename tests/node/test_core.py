@@ -473,7 +473,7 @@ def test_a_node_says_what_it_still_waits_for() -> None:
     node.bears(event("A", 60), at_us=60)
     waiting = node.core.unfinished()
     assert any("the source of A has not ended" in waits for waits in waiting)
-    assert any("asked for and never told" in waits for waits in waiting)
+    assert any("asked for and never sent" in waits for waits in waiting)
     assert any("still holds 1 rows" in waits for waits in waiting)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner, Result
 
 from headwater.deploy.cli.command import app
-from headwater.node.traces.identities import RANGES_MAX, TraceIdentities
+from headwater.node.traces.duplicates import RANGES_MAX, TraceIdentities
 
 
 def test_a_number_is_new_once_in_whatever_order_numbers_come() -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from headwater.coordinator.core import Coordinator
-from headwater.node.daemon import records
+from headwater.node.daemon import journal_records as records
 from headwater.node.daemon.machine import REBIRTH_GAP, NodeMachine, as_json
 from headwater.protocol.edge import ClientFeed, ClientTo
 from headwater.protocol.messages import control

@@ -7,7 +7,7 @@ import json
 import urllib.request
 from pathlib import Path
 
-from headwater.node.daemon import records
+from headwater.node.daemon import journal_records as records
 from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
 from headwater.node.daemon.process import recovered
 from headwater.protocol.messages import control

@@ -241,7 +241,7 @@ def one(spark: Any, expression: Expression, **values: Any) -> Any:
 def test_values_that_java_may_round_otherwise_are_judged_only_where_it_cannot_matter(spark: Any) -> None:
     far = Call("distance", (Attribute("a", "x"), Constant(0), Constant(3), Attribute("a", "y")))
     assert one(spark, Binary("<", far, Constant(5.1)), x=0.0, y=4.0) is True
-    with pytest.raises(Exception, match="digits that Java may round otherwise"):
+    with pytest.raises(Exception, match="digits that Java may round differently"):
         one(spark, Binary("<", far, Constant(5.0)), x=0.0, y=4.0)
     loose = cell(Binary("<", far, Constant(5.0)), lookup, exact=False).column
     row = (Event(A, 5, "n1", 1, dict.fromkeys(KINDS) | {"x": 0.0, "y": 4.0}), Event(B, 6, "n2", 1), None)

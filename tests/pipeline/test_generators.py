@@ -13,7 +13,6 @@ import pytest
 
 from headwater.deploy.descriptions.traces import find_description, read_description
 from headwater.pipeline.generate.arrivals import CHUNK_EVENTS, Chunk, StreamCell, chunks, times_us
-from headwater.pipeline.generate.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
 from headwater.pipeline.generate.generate import alias_table, generate, generated_events
 from headwater.pipeline.generate.model import (
     Arrivals,
@@ -31,8 +30,9 @@ from headwater.pipeline.generate.model import (
     zipf_shares,
 )
 from headwater.pipeline.generate.motion import DEGREE_M, extent_m, positions
+from headwater.pipeline.generate.seeded_random import cosines, exponentials, key_of, logarithms, normals, uniforms
 from headwater.pipeline.generate.values import NormalValues
-from headwater.pipeline.prepare.prepared import HEADER, Prepared
+from headwater.pipeline.prepare.prepared_trace import HEADER, Prepared
 from headwater.protocol.errors import ConfigError
 from tests.kit.slips import is_shown
 
@@ -295,7 +295,7 @@ def test_events_are_the_same_however_they_are_divided(spark: Any, small: Prepare
     """Rows that Spark has put into more and other tasks are the same rows; another seed gives others."""
     from pyspark.sql import functions as F
 
-    from headwater.pipeline.prepare.prepared import checksum
+    from headwater.pipeline.prepare.prepared_trace import checksum
 
     def summed(generation: Generation, parts: int) -> Any:
         rows = generated_events(spark, generation, tasks=parts).withColumn("seq", F.lit(0).cast("bigint"))

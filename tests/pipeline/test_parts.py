@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline.prepare.parts import Slots, keys_of_partitions
+from headwater.pipeline.prepare.partitioning import Slots, keys_of_partitions
 
 
 @pytest.mark.parametrize("number", [1, 2, 7, 200])

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.deploy.reporting.inputs import find_runs
-from headwater.pipeline.prepare.prepared import (
+from headwater.pipeline.prepare.prepared_trace import (
     EVENTS,
     Manifest,
     NodeSummary,

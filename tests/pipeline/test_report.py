@@ -23,22 +23,22 @@ from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import read_network
 from headwater.deploy.reporting.groups import grouped
 from headwater.deploy.reporting.inputs import find_runs
-from headwater.deploy.reporting.labels import LONGEST, NodeCircle, placed, short_names
-from headwater.deploy.reporting.layout import laid_out
+from headwater.deploy.reporting.map_labels import LONGEST, NodeCircle, placed, short_names
+from headwater.deploy.reporting.map_layout import laid_out
 from headwater.deploy.reporting.page import page
 from headwater.deploy.reporting.shapes import shape_of
+from headwater.deploy.reporting.summary import headline
 from headwater.deploy.reporting.terminal import render, to_json
-from headwater.deploy.reporting.words import headline
 from headwater.deploy.simulation.births import births
-from headwater.deploy.simulation.figures import RunFigures, figures, percentile
 from headwater.deploy.simulation.recording import Recorder
 from headwater.deploy.simulation.simulator import simulate
-from headwater.pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
+from headwater.deploy.simulation.traffic_and_delay import RunFigures, figures, percentile
+from headwater.pipeline.prepare.prepared_trace import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
 from headwater.pipeline.report.buckets import BUCKETS_MAX, Buckets
-from headwater.pipeline.report.identity import chosen_run
 from headwater.pipeline.report.inputs import Recorded, find_files
 from headwater.pipeline.report.job import report_tables
 from headwater.pipeline.report.metrics import Coverage
+from headwater.pipeline.report.run_identity import chosen_run
 from headwater.pipeline.report.synthetic import synthetic_run
 from headwater.pipeline.report.tables import KINDS, Row, Tables, write_tables
 from headwater.protocol.errors import ConfigError

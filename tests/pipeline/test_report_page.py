@@ -14,11 +14,11 @@ import pytest
 
 from headwater.deploy.reporting import charts
 from headwater.deploy.reporting.groups import grouped
-from headwater.deploy.reporting.kinds import EXPLAINED
 from headwater.deploy.reporting.over_time import over_time, stretches
 from headwater.deploy.reporting.page import page
 from headwater.deploy.reporting.strategies import page as strategies_page
-from headwater.deploy.reporting.words import headline
+from headwater.deploy.reporting.summary import headline
+from headwater.deploy.reporting.traffic_kinds import EXPLAINED
 from headwater.deploy.simulation.comparison import ComparedStrategy, Comparison, OneRun
 from headwater.node.observe.accounts import KINDS
 from headwater.pipeline.report.inputs import Recorded

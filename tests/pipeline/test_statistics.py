@@ -24,21 +24,22 @@ from headwater.deploy.cli.statistics import statistics
 from headwater.deploy.cli.statistics_task import considered, task_of
 from headwater.deploy.descriptions.statistics_file import HEAD, check_statistics_target
 from headwater.deploy.network.file import NetworkFileError, read_network
-from headwater.deploy.network.problem import network_problem, statistics_of
+from headwater.deploy.network.planning_problem import network_problem, statistics_of
 from headwater.deploy.network.sampled_statistics import sampled
 from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, KeptAttribute, NumberTime, RawSource
-from headwater.pipeline.prepare.prepared import FORMAT, MANIFEST
+from headwater.pipeline.prepare.prepared_trace import MANIFEST
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.statistics import pair_counts
 from headwater.pipeline.statistics.arrivals import arrivals, floor_125, window_sizes
 from headwater.pipeline.statistics.rules import rule_statistics
+from headwater.pipeline.statistics.sampling import stretches
 from headwater.pipeline.statistics.selectivities import RuleStatistics, TraceFacts
-from headwater.pipeline.statistics.stretches import stretches
 from headwater.protocol import pattern as pt
 from headwater.protocol.analysis.projection import project
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.events import Event
 from headwater.protocol.expressions import Attribute, Same, roles_of
+from headwater.protocol.formats import PREPARED_TRACE
 from headwater.protocol.languages import Source, parse_rules
 from tests.kit.builders import TYPES
 from tests.oracle import evaluate
@@ -471,8 +472,8 @@ def described(folder: Path, **changed: Any) -> Path:
     of_type = {"events": 3, "first_us": 0, "last_us": 9, "attributes": {"id": "int", "v": "int"}}
     at_node = {"events": 3, "first_us": 0, "last_us": 9}
     given: Mapping[str, Any] = {
-        "name": "t", "events": 6, "first_us": 0, "last_us": 9, "checksum": "0", "format": FORMAT, "bad_rows": {},
-        "types": {"A": of_type, "B": of_type}, "nodes": {"n1": at_node, "n3": at_node},
+        "name": "t", "events": 6, "first_us": 0, "last_us": 9, "checksum": "0", "format": PREPARED_TRACE,
+        "bad_rows": {}, "types": {"A": of_type, "B": of_type}, "nodes": {"n1": at_node, "n3": at_node},
         "kinds": {"id": "int", "v": "int"}, "warnings": [],
     }  # fmt: skip
     manifest = {**given, **changed}

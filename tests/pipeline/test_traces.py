@@ -14,7 +14,7 @@ import pytest
 from headwater.deploy.descriptions.traces import find_description, read_description, ready_made
 from headwater.deploy.network.file import read_network
 from headwater.deploy.simulation.births import births
-from headwater.node.traces.of_source import events_of_source, look
+from headwater.node.traces.source_rows import events_of_source, look
 from headwater.pipeline.prepare.descriptions import (
     ByHash,
     ByNearest,
@@ -29,7 +29,7 @@ from headwater.pipeline.prepare.descriptions import (
     Region,
     TextTime,
 )
-from headwater.pipeline.prepare.prepared import MANIFEST, Prepared, check_target, open_prepared
+from headwater.pipeline.prepare.prepared_trace import MANIFEST, Prepared, check_target, open_prepared
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.spark.failures import in_a_sentence
 from headwater.protocol.errors import ConfigError

@@ -16,7 +16,7 @@ import pytest
 
 from headwater.deploy.cli.command import main
 from headwater.deploy.cli.verify import in_words
-from headwater.pipeline.prepare.prepared import open_prepared
+from headwater.pipeline.prepare.prepared_trace import open_prepared
 from headwater.pipeline.verify.compare import Wanted
 from headwater.pipeline.verify.delivered import delivered_files
 from headwater.pipeline.verify.relations import Unverifiable

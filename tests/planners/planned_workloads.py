@@ -15,7 +15,7 @@ from itertools import count
 from typing import Any
 
 from headwater.coordinator.inev.plan.description import as_json, in_words
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.layout.graphs import laid
 from headwater.deploy.cli.plan import planned
 from tests.planners.workloads import workload

@@ -16,7 +16,7 @@ import pytest
 
 from headwater.deploy.cli.command import main
 from headwater.deploy.cli.experiment_runs import Bar, show_s
-from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.cluster.waiting import Patience
 from headwater.deploy.experiments import jobs as jobs_module
 from headwater.deploy.experiments.conduct import calibrate, conduct, estimate_s, in_order_of_work
 from headwater.deploy.experiments.jobs import Job, Result, jobs_of, work

@@ -15,8 +15,8 @@ from headwater.coordinator.shortest_paths import distances
 from headwater.deploy.experiments.trex.topology import nearest
 from headwater.deploy.network.check import connected_parts
 from headwater.protocol.analysis.dependencies import CircularDependency, order_by_need
+from headwater.protocol.breadth_first import breadth_first, components
 from headwater.protocol.network import Link, Network
-from headwater.protocol.traversal import breadth_first, components
 
 SEEDS = range(40)
 

@@ -19,8 +19,8 @@ from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.problem import Problem, event_network
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
 from headwater.coordinator.inev.plan.description import PlanningOutcome, as_json
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
-from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan

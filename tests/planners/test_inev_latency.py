@@ -16,8 +16,8 @@ from headwater.coordinator.inev.model.latency import latencies, latency
 from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
-from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import best_centre, central_solution, centralised
 from headwater.coordinator.inev.search.search import Clock, LatencyBound, Search

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.inev_measured import compare
 from benchmarks.inev_networks import random_network
 from headwater.coordinator.inev.model.patterns import order, parse
-from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.physical_costs import PhysicalCosts
 from headwater.coordinator.inev.model.problem import EventNetwork, Query, event_network
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
 from headwater.coordinator.inev.model.sampling import MatchShape, drawn, share_of
@@ -29,7 +29,7 @@ ERRORS = 4.0
 """Standard errors by which a measured figure may be off: of six traces, one in a hundred is off by more by chance."""
 
 
-@pytest.mark.parametrize(("seed", "shape"), [(24, "negation"), (11, "kleene"), (12, "equal"), (11, "chain")])
+@pytest.mark.parametrize(("seed", "shape"), [(24, "negation"), (11, "repetition"), (12, "equal"), (11, "chain")])
 def test_what_a_plan_sends_is_what_the_model_says(seed: int, shape: str) -> None:
     found = compare(random_network(seed, [shape]), traces=6, seconds=60.0)
     assert found.modelled["matches"] > 0, "a plan that sends nothing but events says little"

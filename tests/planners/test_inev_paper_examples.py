@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.coordinator.inev.model.costs import CaseCosts
+from headwater.coordinator.inev.model.case_costs import CaseCosts
 from headwater.coordinator.inev.model.latency import hops_within, latencies, latency, partial_matches
 from headwater.coordinator.inev.model.patterns import leaves, parse, project
 from headwater.coordinator.inev.model.problem import EventNetwork, Problem, Query, event_network, primitive

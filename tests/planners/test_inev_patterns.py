@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
+from headwater.coordinator.inev.model.case_costs import estimate
 from headwater.coordinator.inev.model.case_files import case_from, read_case
-from headwater.coordinator.inev.model.costs import estimate
 from headwater.coordinator.inev.model.patterns import (
     PatternError,
     checked,
@@ -60,7 +60,7 @@ def test_a_projection_with_a_negated_type_has_all_that_it_lies_between() -> None
     assert all("L" not in types or {"N", "D"} <= types for types in subsets(query))
 
 
-def test_kleene_is_replaced_by_its_type_and_never_splits() -> None:
+def test_a_repetition_is_replaced_by_its_type_and_never_splits() -> None:
     query = Query("q", parse("SEQ(A, KL(B), NSEQ(C, D, E))"), {})
     assert str(query.core) == "SEQ(A, B, NSEQ(C, D, E))"
     assert query.splitting == ("A", "C", "E")
@@ -110,11 +110,11 @@ def test_text_that_is_no_query_is_refused_with_the_place(text: str, sentence: st
     ("text", "sentence"),
     [
         ("SEQ(A, B, A)", "names A twice"),
-        ("SEQ(A, KL(KL(B)))", "Kleene closure inside another finds nothing new; write one KL"),
+        ("SEQ(A, KL(KL(B)))", "a repetition inside another finds nothing new; write one KL"),
         ("SEQ(A, KL(SEQ(B, C)))", "KL repeats one event type"),
         ("NSEQ(A, B)", "NSEQ has three parts"),
         ("NSEQ(A, OR(B, C), D)", "an OR under negation"),
-        ("NSEQ(A, KL(B), D)", "neither negation nor Kleene closure"),
+        ("NSEQ(A, KL(B), D)", "neither negation nor repetition"),
     ],
 )
 def test_queries_that_cannot_be_planned_say_what_to_change(text: str, sentence: str) -> None:

@@ -10,7 +10,7 @@ from itertools import permutations, product
 import pytest
 
 from headwater.coordinator.inev.model.patterns import order, parse
-from headwater.coordinator.inev.model.physical import PhysicalCosts, arrangements, empty_gap, listed_arrangements
+from headwater.coordinator.inev.model.physical_costs import PhysicalCosts, arrangements, empty_gap, listed_arrangements
 from headwater.coordinator.inev.model.problem import EventNetwork, ProblemError, Query, event_network
 
 WINDOW_S = 2.0

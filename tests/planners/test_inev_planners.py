@@ -1,4 +1,4 @@
-"""Plans: right, priced right, never dearer than centralised, and as cheap as the exact planner finds."""
+"""Plans: right, priced right, never costlier than centralised, and as cheap as the exact planner finds."""
 
 from __future__ import annotations
 

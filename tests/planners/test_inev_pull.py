@@ -1,4 +1,4 @@
-"""Pulling as a choice of the planner: priced by hand, never dearer, right, and told."""
+"""Pulling as a choice of the planner: priced by hand, never costlier, right, and told."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
-from headwater.coordinator.inev.model.asking import asking
+from headwater.coordinator.inev.model.awakenings import asking
+from headwater.coordinator.inev.model.case_costs import CaseCosts
 from headwater.coordinator.inev.model.case_files import case_from, read_case
-from headwater.coordinator.inev.model.costs import CaseCosts
 from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.patterns import parse
-from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.physical_costs import PhysicalCosts
 from headwater.coordinator.inev.model.problem import Ask, EventNetwork, Problem, Query, event_network, primitive
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
 from headwater.coordinator.inev.plan.description import PlanningOutcome, as_json, in_words
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
-from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
 from headwater.coordinator.inev.search.search import PUSHED_FIRST, Clock, LatencyBound, Search, inev_plan
 from headwater.coordinator.inev.search.space import Solution, Space
-from headwater.coordinator.layout.ground import Ground
+from headwater.coordinator.layout.planner_interface import Ground
 from headwater.deploy.reporting.plan_picture import as_dot, as_svg
-from headwater.node.pull.reach import reach_of
-from headwater.protocol.analysis.bounds import horizon_us
+from headwater.node.pull.awakening import reach_of
+from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.events import EventType
 from headwater.protocol.languages import Language, parse_rules
@@ -246,7 +246,7 @@ def test_a_type_with_two_roles_neither_asks_nor_is_asked_for() -> None:
     assert asking(rule, lambda conditions: 0.5 ** len(conditions)) == {}
 
 
-# Never dearer --------------------------------------------------------------------------------------------------------
+# Never costlier ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["c01", "c13", "c22", "c43"])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.physical_costs import PhysicalCosts
 from headwater.coordinator.inev.model.problem import Problem, Query, event_network
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
 from headwater.deploy.network.file import read_network

@@ -23,9 +23,9 @@ from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.paper import paper_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
 from headwater.coordinator.inev.search.search import Clock, Search
-from headwater.deploy.experiments.inev.bricks import query, ring, singles, sources, zipf
 from headwater.deploy.experiments.inev.figures import FIGURES
 from headwater.deploy.experiments.inev.generator import build
+from headwater.deploy.experiments.inev.random_networks import query, ring, singles, sources, zipf
 
 ATTEMPTS = 60
 

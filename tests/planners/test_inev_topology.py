@@ -7,9 +7,9 @@ from itertools import combinations
 
 import pytest
 
-from headwater.coordinator.inev.model.spanning import exact_tree, spanning_tree
+from headwater.coordinator.inev.model.steiner_trees import exact_tree, spanning_tree
 from headwater.coordinator.inev.model.topology import Topology, bit_positions, joined
-from headwater.deploy.experiments.inev.bricks import ring
+from headwater.deploy.experiments.inev.random_networks import ring
 
 
 def smallest(topology: Topology, wanted: set[int]) -> int:

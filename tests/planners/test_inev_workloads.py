@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
-from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.search import Search

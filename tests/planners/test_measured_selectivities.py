@@ -11,9 +11,14 @@ import pytest
 
 from headwater.coordinator.daemon.replanning import as_measured
 from headwater.coordinator.daemon.statistics import NodeStatistics as Whispered
-from headwater.coordinator.inev.model.measuring import MATCHES_LEAST, MatchCount, unmeasured, with_selectivities
+from headwater.coordinator.inev.model.measured_selectivities import (
+    MATCHES_LEAST,
+    MatchCount,
+    unmeasured,
+    with_selectivities,
+)
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.layout.stages import Stage, at_one_node
 from headwater.coordinator.requests import PlanAnew
 from headwater.deploy.simulation.faults import Faults

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import headwater.coordinator.inev.plan.rollout
+import headwater.coordinator.inev.plan.layouts
 import headwater.deploy.cli.plan
-from headwater.coordinator.daemon.api.texts import read_rules
-from headwater.coordinator.daemon.durable import Durable
+from headwater.coordinator.daemon.api.rule_texts import read_rules
 from headwater.coordinator.daemon.inputs import Answered
+from headwater.coordinator.daemon.journaled_machine import JournaledMachine
 from headwater.coordinator.daemon.machine import Machine, Settings
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.search.search import Search
-from headwater.coordinator.layout.ground import Ground, Routes
-from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.layout.current_layout import Layings
+from headwater.coordinator.layout.planner_interface import Ground, Routes
 from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
 from headwater.coordinator.requests import AddSubscription, DeployRules, GiveUpNode, PlanAnew
 from headwater.deploy.cli.command import app
@@ -73,7 +73,7 @@ def test_a_network_starts_without_its_planner(fails: pytest.MonkeyPatch) -> None
     assert "Trio is evaluated at" in note
     assert all(len(stages) == 1 for stages in layings.as_run.values())
     ask(room, AddSubscription(Sink("n4", TRIO), FileTo("f")))
-    assert "internal_errors" not in room.durable.counts
+    assert "internal_errors" not in room.journaled.counts
 
 
 def test_a_rule_is_deployed_although_the_planner_fails_and_all_else_stays_where_it_is(
@@ -122,12 +122,12 @@ def test_a_lost_node_is_dealt_with_although_the_planner_fails(monkeypatch: pytes
 def test_a_coordinator_that_repeats_its_journal_fails_and_goes_on_in_the_same_way(fails: pytest.MonkeyPatch) -> None:
     room = a_room()
     ask(room, another_rule(room))
-    again = Durable(Machine(room.setup, Settings(10_000_000)))
+    again = JournaledMachine(Machine(room.setup, Settings(10_000_000)))
     for record in room.journal:
         again.replay(record)
     assert again.machine.coordinator.layings.as_run == room.machine.coordinator.layings.as_run
     assert again.machine.counts == room.machine.counts
-    kept = Durable.restored(room.durable.save()).machine.coordinator.layings
+    kept = JournaledMachine.restored(room.journaled.save()).machine.coordinator.layings
     assert kept.failure == room.machine.coordinator.layings.failure is not None
 
 
@@ -158,7 +158,7 @@ def composites(outcome: Outcome, sink: int) -> list[str]:
 def test_no_match_is_lost_by_a_planner_that_fails_while_the_network_runs() -> None:
     case = a_swap(20.0)
 
-    class Failing(headwater.coordinator.inev.plan.rollout.InevPlanner):
+    class Failing(headwater.coordinator.inev.plan.layouts.InevPlanner):
         def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
             if kept:
                 raise ZeroDivisionError("half of nothing")

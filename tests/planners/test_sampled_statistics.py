@@ -9,7 +9,7 @@ import pytest
 
 from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import read_network
-from headwater.deploy.network.problem import statistics_of
+from headwater.deploy.network.planning_problem import statistics_of
 from headwater.deploy.network.sampled_statistics import sampled
 from headwater.protocol.errors import ConfigError
 

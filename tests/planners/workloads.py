@@ -11,7 +11,7 @@ from typing import Final
 
 from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.layout.ground import Ground
+from headwater.coordinator.layout.planner_interface import Ground
 from headwater.protocol.events import EventType
 from headwater.protocol.languages import Language, parse_rules
 from headwater.protocol.languages import Source as Text

@@ -16,11 +16,11 @@ import pytest
 
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster import log_files
+from headwater.deploy.cluster.backend import ClusterBackend, Wishes, log_of
 from headwater.deploy.cluster.keeper import how_it_ended
-from headwater.deploy.cluster.plan import Kind, Process, RunPlan, file_name, plan_from_json
 from headwater.deploy.cluster.processes import usage
+from headwater.deploy.cluster.run_plan import Kind, Process, RunPlan, file_name, plan_from_json
 from headwater.deploy.cluster.runs import Run, marked, the_run, write_whole
-from headwater.deploy.cluster.stage import ClusterStage, Wishes, log_of
 from headwater.deploy.cluster.start import Steps, start, start_keeper
 from headwater.deploy.cluster.status import rows
 from headwater.deploy.cluster.stop import stop
@@ -241,8 +241,8 @@ def wishes(run: Run) -> Wishes:
 
 
 def test_up_returns_when_the_network_is_ready_and_leaves_it_running(run: Run) -> None:
-    stage: ClusterStage = Standins()
-    plan = start(run, stage, wishes(run), Steps())
+    backend: ClusterBackend = Standins()
+    plan = start(run, backend, wishes(run), Steps())
     assert [each.name for each in plan.processes] == ["@coordinator", "p1", "p2"]
     assert {row.state for row in rows(run)} == {"up"}
     assert stop(run)

@@ -1,4 +1,4 @@
-"""A small network on every kind of stage, by the command: up, composites arrive, ps, logs, a node is killed, down."""
+"""A small network on every kind of backend, by the command: up, composites arrive, ps, logs, a node is killed, down."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from headwater.deploy.cluster.machine import call
-from headwater.deploy.cluster.plan import KINDS
+from headwater.deploy.cluster.backend import short_id
+from headwater.deploy.cluster.backends import backend_of
+from headwater.deploy.cluster.host import call
+from headwater.deploy.cluster.run_plan import KINDS
 from headwater.deploy.cluster.runs import Run, marked
-from headwater.deploy.cluster.stage import short_id
-from headwater.deploy.cluster.stages import stage_of
 from headwater.deploy.cluster.stop import stop
 from headwater.protocol.errors import ConfigError
 from tests.kit.fire_folder import FireFolder
@@ -62,7 +62,7 @@ def headwater(tmp_path: Path) -> Iterator[Commands]:
 
 def check(kind: str) -> None:
     try:
-        stage_of(kind).check()
+        backend_of(kind).check()
     except ConfigError as lacking:
         pytest.skip(str(lacking))
 
@@ -219,7 +219,7 @@ def test_a_node_that_cannot_start_is_shown_with_its_last_words(headwater: Comman
     (headwater.run.folder / "data" / "p2" / "durability").write_text("perhaps\n")
     said = headwater("up", "fire.yaml", code=1)
     assert "p2 ended with exit code" in said
-    assert "it should say none, async or sync" in said
+    assert "it must be none, async or sync" in said
     assert_nothing_left(headwater.run, "local")
 
 

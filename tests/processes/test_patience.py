@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from headwater.deploy.cluster.patience import COUNTED, Patience, ended, starved_s
+from headwater.deploy.cluster.waiting import COUNTED, Patience, ended, starved_s
 from tests.kit.patience import TooSlow, output_of, patiently, run_to_its_end, time_limit, until
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline.replay.council import Council, CouncilLost, Seat, Stopped, TaskProgress
+from headwater.pipeline.replay.lockstep import Council, CouncilLost, Seat, Stopped, TaskProgress
 from headwater.pipeline.replay.rows import stretches
 from headwater.pipeline.replay.sender import NodeGroup, ReplayRefused, Sender
 from headwater.protocol.events import Event, EventType

@@ -15,7 +15,7 @@ import pytest
 from headwater.node.client import Client, ClientError
 from headwater.protocol.events import Value
 from headwater.protocol.links import LinkError
-from headwater.protocol.links.parts import PART_BYTES, WHOLE_BYTES_MAX, Joined, split
+from headwater.protocol.links.large_payloads import PART_BYTES, WHOLE_BYTES_MAX, Joined, split
 from headwater.protocol.messages.control import COORDINATOR
 from tests.kit.patience import patiently
 from tests.kit.processes import Cluster, until

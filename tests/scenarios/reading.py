@@ -58,7 +58,7 @@ from headwater.protocol.events import Event, EventType, Value, conform
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.languages.literals import parse_duration
-from headwater.protocol.languages.sources import rule_names
+from headwater.protocol.languages.rule_texts import rule_names
 from headwater.protocol.network import Link, Sink, Source
 from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import STRATEGIES

@@ -14,9 +14,9 @@ from headwater.coordinator.requests import (
     EndSubscription,
     UndeployRule,
 )
-from headwater.deploy.simulation.figures import OVERHEAD_KINDS
 from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.deploy.simulation.traffic_and_delay import OVERHEAD_KINDS
 from headwater.node.observe.accounts import KINDS
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import Event

@@ -348,7 +348,7 @@ def test_a_watermark_that_is_never_told_is_noticed(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Outlet, "watermark_moved", lambda self, work: None)
     monkeypatch.setattr(Outlet, "tell_slowly", lambda self, work: None)
     network = a_network()
-    with complaint("node ", "its watermark is|asked for and never told"):
+    with complaint("node ", "its watermark is|asked for and never sent"):
         run(network, births_of(network), "st")
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headwater.deploy.simulation.figures import (
+from headwater.deploy.simulation.outcome import KINDS, Delivery, Outcome
+from headwater.deploy.simulation.traffic_and_delay import (
     OVERHEAD_KINDS,
     delivery_line,
     delivery_lines,
@@ -15,7 +16,6 @@ from headwater.deploy.simulation.figures import (
     percentile,
     render,
 )
-from headwater.deploy.simulation.outcome import KINDS, Delivery, Outcome
 from headwater.node.observe.accounts import Traffic
 from headwater.protocol.composites import Composite, CompositeSpec
 from headwater.protocol.events import Event, EventType

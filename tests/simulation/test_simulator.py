@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headwater.deploy.simulation.faults import ClockSkew, Faults, LinkOutage, NodeOutage, Partition, SlowNode
-from headwater.deploy.simulation.figures import delivery_line
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation, simulate
+from headwater.deploy.simulation.traffic_and_delay import delivery_line
 from headwater.node.core import NodeSettings
 from headwater.node.effects import Send
 from headwater.node.engine import Engine

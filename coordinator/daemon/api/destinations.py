@@ -1,4 +1,4 @@
-"""Where the deliveries of a subscription go: the shape in which the API takes and shows it, that of network files."""
+"""Destinations of subscriptions in the API, in the same form as in network files."""
 
 from __future__ import annotations
 

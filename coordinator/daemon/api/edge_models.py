@@ -1,4 +1,4 @@
-"""Models of the values of ``protocol.edge``, made from their own fields: nodes need no pydantic to hold them.
+"""Models of the values of ``protocol.edge``, generated from their fields: nodes need no pydantic to hold them.
 
 One of several classes is an object with a single field that tells which: ``{"mqtt": {"topic": ..}}``.
 """

@@ -1,4 +1,4 @@
-"""What the API takes and gives, as models: bodies are checked with them and the OpenAPI description is made from them.
+"""The models of the API: request bodies are checked with them, and the OpenAPI description is generated from them.
 
 A body is what a request brings, a view what an answer shows.
 """

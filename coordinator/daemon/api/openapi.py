@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 description of the API, made from the table of routes and their models."""
+"""Generates the OpenAPI 3.1 description of the API from the table of routes and their models."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import models_json_schema
 
 from headwater.coordinator.daemon.api import models
+from headwater.coordinator.daemon.api.body_errors import PlainSchema, Schema
 from headwater.coordinator.daemon.api.routes import ROUTES, Route
-from headwater.coordinator.daemon.api.sentences import PlainSchema, Schema
 
 
 def _schema_of(hint: Any) -> Schema:

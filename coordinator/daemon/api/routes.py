@@ -1,4 +1,4 @@
-"""Every route of the API, once: the server serves this table and the OpenAPI description is made from it."""
+"""The routes of the API in one table, from which requests are served and the OpenAPI description is generated."""
 
 from __future__ import annotations
 

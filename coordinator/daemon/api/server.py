@@ -1,4 +1,4 @@
-"""The HTTP server of the coordinator: all clients may look, those with the token may change."""
+"""The HTTP server of the coordinator: all clients may read, those with the token may change."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pydantic import BaseModel
 
 from headwater.coordinator.daemon import metrics
 from headwater.coordinator.daemon.api import views
+from headwater.coordinator.daemon.api.body_errors import read_body
+from headwater.coordinator.daemon.api.connection_limits import Door
 from headwater.coordinator.daemon.api.destinations import check_topic, destination_of
-from headwater.coordinator.daemon.api.door import Door
 from headwater.coordinator.daemon.api.models import RuleBody, RulesBody, SourceBody, SubscriptionBody
 from headwater.coordinator.daemon.api.openapi import description
 from headwater.coordinator.daemon.api.routes import ROUTES, Route
-from headwater.coordinator.daemon.api.sentences import read_body
-from headwater.coordinator.daemon.api.texts import (
+from headwater.coordinator.daemon.api.rule_texts import (
     ReadRules,
     is_rule_text,
     plain_source,
@@ -48,7 +48,7 @@ from headwater.coordinator.requests import (
 from headwater.protocol import languages
 from headwater.protocol.edge import is_replayed
 from headwater.protocol.errors import HeadwaterError
-from headwater.protocol.languages.emitted import composite_types
+from headwater.protocol.languages.composite_types import composite_types
 from headwater.protocol.network import Sink, Source
 from headwater.protocol.pattern import Rule
 

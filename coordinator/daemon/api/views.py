@@ -1,4 +1,4 @@
-"""What the API shows, as JSON that fits the views of ``models``."""
+"""What the API answers, as JSON that fits the views of ``models``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.coordinator.daemon.api import destinations
 from headwater.coordinator.daemon.api.edge_models import as_json
-from headwater.coordinator.daemon.api.texts import shown_rule
+from headwater.coordinator.daemon.api.rule_texts import shown_rule
 from headwater.coordinator.daemon.operations import event_time
 from headwater.protocol.edge import Feed
 from headwater.protocol.messages.plans import PlannedRule
@@ -16,7 +16,7 @@ from headwater.protocol.subscriptions import print_subscription
 
 if TYPE_CHECKING:
     from headwater.coordinator.daemon.process import CoordinatorDaemon
-    from headwater.coordinator.layout.history import Layings
+    from headwater.coordinator.layout.current_layout import Layings
 
 Json = dict[str, Any]
 
@@ -58,7 +58,7 @@ def node(daemon: CoordinatorDaemon, name: str) -> Json:
         "last_heard_us": daemon.last_heard_us.get(name),
         "watermark_lag_s": daemon.statistics.watermark_lag_s(name),
         "configuration": config.version if config else None,
-        "unacknowledged": len(daemon.durable.links[name].unacknowledged),
+        "unacknowledged": len(daemon.journaled.links[name].unacknowledged),
         "neighbours": list(machine.setup.network.neighbours()[name]),
         "statistics": reported,
     }

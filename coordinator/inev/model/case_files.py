@@ -1,4 +1,4 @@
-"""Reads the case files (format ``inev-case-1``): an event network, a workload, and what another planner made of it."""
+"""Reads case files (format ``inev-case-1``): an event network, a workload, and the plan of another planner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.coordinator.inev.model.costs import CaseCosts
+from headwater.coordinator.inev.model.case_costs import CaseCosts
 from headwater.coordinator.inev.model.patterns import PatternError, parse
 from headwater.coordinator.inev.model.problem import (
     Problem,

@@ -1,4 +1,4 @@
-"""How slow plans may be: what is asked for, in words, and what that is for a given problem."""
+"""Bounds on the latency of plans: how users state them, and what they mean for a given problem."""
 
 from __future__ import annotations
 

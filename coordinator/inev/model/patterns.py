@@ -116,20 +116,20 @@ def negated(pattern: Pattern) -> frozenset[str]:
 
 
 def repeated(pattern: Pattern) -> frozenset[str]:
-    """The types under a Kleene closure."""
+    """The types under a repetition (KL)."""
     if isinstance(pattern, str):
         return frozenset()
     below = frozenset().union(*map(repeated, pattern.parts))
     return below | frozenset(leaves(pattern)) if pattern.kind == "KL" else below
 
 
-def without_kleene(pattern: Pattern) -> Pattern:
-    """Every Kleene closure replaced by its type: what travels; repetitions are formed where the query ends."""
+def without_repetitions(pattern: Pattern) -> Pattern:
+    """Every repetition replaced by its type: what travels; repetitions are formed where the query ends."""
     if isinstance(pattern, str):
         return pattern
     if pattern.kind == "KL":
-        return without_kleene(pattern.parts[0])
-    return Operator(pattern.kind, tuple(map(without_kleene, pattern.parts)))
+        return without_repetitions(pattern.parts[0])
+    return Operator(pattern.kind, tuple(map(without_repetitions, pattern.parts)))
 
 
 def guards(pattern: Pattern) -> tuple[tuple[frozenset[str], frozenset[str]], ...]:
@@ -239,7 +239,7 @@ def branches(pattern: Pattern) -> Iterator[Pattern]:
 
 def checked(pattern: Pattern, name: str) -> list[Pattern]:
     """The query as the planners take it, split at OR; PatternError says what to change where they cannot."""
-    _check_shape(pattern, name, below_kleene=False)
+    _check_shape(pattern, name, below_repetition=False)
     simple_branches: list[Pattern] = []
     for branch in branches(pattern):
         if len(simple_branches) == BRANCHES_MAX:
@@ -252,12 +252,12 @@ def checked(pattern: Pattern, name: str) -> list[Pattern]:
     return simple_branches
 
 
-def _check_shape(pattern: Pattern, name: str, *, below_kleene: bool) -> None:
+def _check_shape(pattern: Pattern, name: str, *, below_repetition: bool) -> None:
     if isinstance(pattern, str):
         return
     if pattern.kind == "KL":
-        if below_kleene:
-            raise PatternError(f"query {name}: a Kleene closure inside another finds nothing new; write one KL")
+        if below_repetition:
+            raise PatternError(f"query {name}: a repetition inside another finds nothing new; write one KL")
         if len(pattern.parts) != 1:
             raise PatternError(f"query {name}: KL repeats one event type; write KL(A), not {pattern}")
         if not isinstance(pattern.parts[0], str) and pattern.parts[0].kind != "KL":
@@ -270,16 +270,14 @@ def _check_shape(pattern: Pattern, name: str, *, below_kleene: bool) -> None:
             f"query {name}: NSEQ has three parts, the second negated; {pattern} has {len(pattern.parts)}"
         )
     if pattern.kind == "NSEQ" and (negated(pattern.parts[1]) or repeated(pattern.parts[1])):
-        raise PatternError(
-            f"query {name}: what NSEQ negates holds neither negation nor Kleene closure; simplify {pattern}"
-        )
+        raise PatternError(f"query {name}: what NSEQ negates holds neither negation nor repetition; simplify {pattern}")
     if pattern.kind == "NSEQ" and any(_has_or(part) for part in pattern.parts[1:2]):
         raise PatternError(
             f"query {name}: an OR under negation means that none of its parts occurs, which cannot be split into "
             "several queries; give what is forbidden one event type of its own, or leave this query to centr"
         )
     for part in pattern.parts:
-        _check_shape(part, name, below_kleene=below_kleene or pattern.kind == "KL")
+        _check_shape(part, name, below_repetition=below_repetition or pattern.kind == "KL")
 
 
 def _has_or(pattern: Pattern) -> bool:

@@ -1,4 +1,4 @@
-"""What a planner is given: an event network, queries, and a cost model; and what it speaks about: projections.
+"""The planning problem: an event network, queries and a cost model, and the projections of the queries.
 
 Nodes are numbers 0, 1, .. with names beside them. Every event type has a rate at each of its sources. A projection is
 a query kept to some of its types; equal projections of different queries are one and the same.
@@ -25,7 +25,7 @@ from headwater.coordinator.inev.model.patterns import (
     same_as,
     serves,
     subsets,
-    without_kleene,
+    without_repetitions,
 )
 from headwater.coordinator.inev.model.topology import Topology
 from headwater.protocol.errors import ConfigError
@@ -198,7 +198,7 @@ class Query:
     @property
     def core(self) -> Pattern:
         """What is matched in the network: repetitions are formed where the query's matches end up."""
-        return without_kleene(self.pattern)
+        return without_repetitions(self.pattern)
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Rules as queries that can be planned.
+"""Turns rules into queries that can be planned.
 
 A role becomes an event type of its own where the rule constrains it alone: ``Temp[value > 45]`` occurs less often than
 ``Temp``, and is what its sources send. Conditions between roles become selectivities. What can only be decided with
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from headwater.coordinator.inev.model.asking import asking
-from headwater.coordinator.inev.model.conditions import Conditions
+from headwater.coordinator.inev.model.awakenings import asking
 from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
 from headwater.coordinator.inev.model.patterns import Operator, Pattern
-from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.physical_costs import PhysicalCosts
 from headwater.coordinator.inev.model.problem import EventNetwork, Problem, ProblemError, Query, split_queries
 from headwater.coordinator.inev.model.role_types import born_type
+from headwater.coordinator.inev.model.selectivities import Conditions
 from headwater.protocol import pattern as p
 from headwater.protocol.analysis.projection import joinable_components, project
 from headwater.protocol.errors import RuleError

@@ -1,4 +1,4 @@
-"""How many events are in matches, where no formula says: neighbourhoods of an event are drawn at random and searched.
+"""Estimates by sampling how many events are in matches, where no formula tells.
 
 Events of each type occur independently of each other. An event with few matches is looked at where it has one, which is
 drawn as all matches are spread, and weighed by how many it turns out to have: so rare matches take no more draws than

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
-from headwater.coordinator.inev.model.spanning import spanning_tree, tree_work_us
+from headwater.coordinator.inev.model.steiner_trees import spanning_tree, tree_work_us
 
 Signature = tuple[int, int, int]
 """Of a set of nodes: links from any of them to the core, links from all of them to the core, where they meet the core.
@@ -150,7 +150,7 @@ class Topology:
     def large(self) -> bool:
         """Whether trees from many nodes to the same targets share one over the targets, each joined by a shortest path.
 
-        Looking for the smallest tree from every node anew would take too long in a large network with many cycles.
+        Looking for the smallest tree from every node again would take too long in a large network with many cycles.
         """
         return self.nodes > LARGE_NODES and not self._cycle and len(self.core) > 1
 

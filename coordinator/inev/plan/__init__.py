@@ -1,1 +1,1 @@
-"""Plans: what runs where, whether they are well formed, how they are described, drawn and rolled out."""
+"""Plans: what runs where, whether they are well formed, how they are described and turned into layouts."""

@@ -1,4 +1,4 @@
-"""A plan in words and as JSON: what runs where, what travels along which links, and what each choice saves."""
+"""Describes a plan in words and as JSON: what runs where, what crosses which links, and what each choice saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan falls back to when rates are not what it was made for (section 6.6 of the paper).
+"""The fallbacks of a plan when rates differ from those it was made for (section 6.6 of the paper).
 
 A task that is split over several nodes gives way to one node; any other task that completes no query is left out, and
 its readers read its inputs. Both are decided with the plan, so that no search is needed when it matters.
@@ -18,7 +18,7 @@ CANDIDATES: Final = 8
 
 
 def with_fall_backs(plan: Plan) -> Plan:
-    """The plan with a fall-back for every task that can have one."""
+    """The plan with a fallback for every task that can have one."""
     space = Space(plan.problem)
     solution = solution_of(space, plan)
     cost = space.cost(solution)

@@ -1,4 +1,4 @@
-"""Plans: what is evaluated where, what travels along which links, and what that costs.
+"""Plans: what is evaluated where, what crosses which links, and what that costs.
 
 A plan is also an INEv graph: its vertices are projections on nodes, each with the links along which its matches are
 forwarded and the types it sends. Costs, latency and well-formedness are stated over vertices, so that they can be

@@ -1,4 +1,4 @@
-"""Is a plan right? What every planner's plan is held against, in sentences.
+"""Checks that a plan is well formed, whichever planner made it, and says in sentences what is wrong.
 
 A combination is well-formed if every projection is made of inputs that together have its types and nothing else, if
 negated types come with all they lie between, and if no placement is split by a type of which every node must see all.

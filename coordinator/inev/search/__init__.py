@@ -1,1 +1,1 @@
-"""How plans are found: the planner, its dynamic programme, and the planners it is measured against."""
+"""The search for plans: the planner, its dynamic programme, and the planners that it is compared with."""

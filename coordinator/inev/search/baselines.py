@@ -1,4 +1,4 @@
-"""What plans are compared with: everything on one node, and operators placed with pushing and pulling."""
+"""Baselines for plans: everything on one node, and operator placement with push and pull."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cheapest plan there is, for tiny inputs: every way to place every projection, with every output selector.
+"""Finds the cheapest plan of tiny inputs by trying every placement of every projection with every output selector.
 
 It is the measure of the other planners, and its cost is the only one that is called a bound. It knows the same plans
 as they do: placements on one node or on all sources of a type, inputs that are types, projections or selected events

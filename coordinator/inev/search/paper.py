@@ -1,4 +1,4 @@
-"""The construction of the INEv paper (algorithms 1 and 2), as a measure for the planner that goes beyond it.
+"""The algorithms of the INEv paper (1 and 2), to compare the planner with.
 
 Three slips of the printed text are corrected: a projection is suitable if its rate is *below* that of its types,
 inputs are taken if they save *more*, and the number of links multiplies both terms of a vertex's cost. Combinations

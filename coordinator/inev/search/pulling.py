@@ -1,4 +1,4 @@
-"""Pulling as a choice for every input: who could ask for the events of a type, and what changes if it is asked for.
+"""Pulling as a choice for every input: which types could awaken it, and what changes if it is pulled.
 
 A task on one node may leave events at their sources until what it has already asks for them. Under the cost model of
 the case files whole matches ask for one type. In running networks the events of one type ask, the task's *master*, for

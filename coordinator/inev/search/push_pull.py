@@ -1,4 +1,4 @@
-"""The second baseline: every query on one node, to which rare events are pushed and frequent ones pulled.
+"""The push-pull baseline: every query on one node, to which rare events are pushed and frequent ones pulled.
 
 Types are gathered one after the other. A pushed type comes whole. A pulled one is asked for by what is there already,
 and only the events that fit come back (``pulling``). For every node and query all orders and choices are weighed (a

@@ -1,4 +1,4 @@
-"""What it costs to find the matches of a query's sets of types, and to have them at each place.
+"""The cost of finding the matches of a query's sets of types, and of having them at each place.
 
 A dynamic programme over the sets of the query's types and the places where their matches can be: for each set, what it
 costs to find its matches on one node or split over the sources of a type, and to have all of them at any place. Sets
@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headwater.coordinator.inev.search.query_asks import Asking
+from headwater.coordinator.inev.search.query_pulls import Asking
 from headwater.coordinator.inev.search.query_sets import QuerySets
 from headwater.coordinator.inev.search.space import Stream, Tasks
 

@@ -1,7 +1,7 @@
-"""The cheapest way to evaluate one query beside what the network already carries.
+"""Finds the cheapest way to evaluate one query beside what the network already carries.
 
-``QueryCosts`` prices every set of the query's types at every place; here the cheapest way to the whole query is gone
-back, from the task that completes it to all that this task needs.
+``QueryCosts`` prices every set of the query's types at every place. This module follows the cheapest way back, from the
+task that completes the query to everything that this task needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stays the same however often a query is planned: its sets of types, their projections, and how they split."""
+"""What does not change however often a query is planned: its sets of types, their projections, and how they split."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class QuerySets:
         return list(map(min, *paying)) if len(paying) > 1 else paying[0] if paying else None
 
     def _ask_row(self, ask: Ask) -> list[float] | None:
-        """What it costs on each node; infinity where sending everything is never dearer, None if that is everywhere."""
+        """The cost on each node; infinity where sending everything is never costlier, None if that is everywhere."""
         space = self.space
         request_rate, answer_rate = space.rates_of(ask)
         type = space.type_number[ask.type]

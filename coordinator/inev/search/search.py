@@ -1,12 +1,12 @@
-"""The planner: whole workloads, judged by true cost.
+"""The planner: searches plans for whole workloads by their true cost.
 
 Every query is planned by the dynamic programme beside what the others carry; then queries are taken out and planned
 again, one after the other and in groups, as long as the whole becomes cheaper. To leave plans that no single query can
-improve, the search pretends that types are carried further than they are, and moves work between nodes. What comes of
-it is kept only if its true cost is lower and it obeys the latency bound.
+improve, the search pretends that types are carried further than they are, and moves work between nodes. The
+result is kept only if its true cost is lower and it obeys the latency bound.
 
 Where events may be pulled, all of this is done without at first, then from there on with pulling as one more choice for
-every input: so the plan is never dearer than the one found first, which pushes everything.
+every input: so the plan never costs more than the one found first, which pushes everything.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ BETTER: Final = 1 - 1e-9
 """A plan must be cheaper by more than rounding to be taken."""
 
 WORTH_POLISHING: Final = 2.0
-"""A pretended plan dearer than this times the best one seldom becomes cheaper than it by planning query after query."""
+"""A pretended plan costlier than this times the best one seldom becomes cheaper by planning query after query."""
 
 ASTRAY: Final = 1.03
-"""How much dearer than the best plan one may be to be walked on from."""
+"""How much costlier than the best plan one may be to be walked on from."""
 
 HOME_AFTER: Final = 25
 """Failures after which the walk goes back to the best plan."""
@@ -65,10 +65,10 @@ UNBOUND_FIRST: Final = 0.6
 """The part of the time in which plans are looked for as if there were no latency bound."""
 
 BOUND_LONGER: Final = 1.5
-"""Where no budget is given, how much longer is looked if there is a bound, so that plans that obey it are no dearer."""
+"""Without a budget, how much longer the search goes on if there is a bound, so that plans that obey it cost no more."""
 
 TOO_SLOW: Final = 2.0
-"""How much dearer a plan counts that takes twice as long as it may."""
+"""How much costlier a plan counts that takes twice as long as it may."""
 
 LATENCY_PRICES: Final = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 10.0)
 """Prices of a step, relative to centralised cost per link, with which plans of lower latency are looked for."""
@@ -115,7 +115,7 @@ def inev_plan(
     seed: int = 0,
     pull: bool = False,
 ) -> Plan:
-    """The cheapest plan that the search finds; never dearer than centralised, nor with ``pull`` than push-pull.
+    """The cheapest plan that the search finds; never costlier than centralised, nor with ``pull`` than push-pull.
 
     With a bound: the cheapest of those that obey it, and the fastest where none does.
     The same seed and budget find the same plan: the budget is what a usual machine does in so many seconds.
@@ -329,7 +329,7 @@ class Search:
         return bool(which) and self.offer(*self.tried(self.best, extra, which))
 
     def tried(self, base: Solution, extra: dict[Stream, int], which: list[int]) -> tuple[Solution, float]:
-        """What comes of planning queries of a solution under a pretence, and the whole again without it."""
+        """The result of planning queries of a solution under a pretence, and the whole again without it."""
         candidate = self.workload.replanned(base, which, extra)
         cost = self.value(candidate, self.cost * WORTH_POLISHING)
         if cost < self.cost * WORTH_POLISHING:
@@ -339,7 +339,7 @@ class Search:
         return candidate, cost
 
     def _wander(self) -> None:
-        """Random pretences, for random groups of queries, also from plans that are a little dearer than the best."""
+        """Random pretences, for random groups of queries, also from plans that are a little costlier than the best."""
         failures, choose = 0, self.random
         here, here_cost = self.best, self.cost
         types = range(len(self.space.types))

@@ -1,4 +1,4 @@
-"""The space in which plans are searched: everything a plan speaks of, as small numbers, with the price of moving it.
+"""The search space of the planner: everything a plan refers to, as small numbers, with the cost of moving it.
 
 A *place* is a node's number, or ``nodes + t`` for all sources of the type numbered t. A *stream* is what is found of a
 projection at a place: whole matches, or the events of some types in them; or the events of a type that a task asks
@@ -315,7 +315,7 @@ class Space:
         return carried
 
     def cost(self, solution: Solution) -> float:
-        """The true cost: every stream over one tree from each of its nodes to all who read it."""
+        """The true cost: every stream over one tree from each of its nodes to all its readers."""
         price = self.price
         return sum(price(stream, targets) for stream, targets in self.targets(solution).items())
 

@@ -1,6 +1,6 @@
-"""Steps through plans for a whole workload: planning queries again beside the others, and pretences that lead away.
+"""Search steps for a whole workload: plans queries again beside the others, and leaves local optima.
 
-All steps go from one solution to another; none judges. What a solution costs is the space's true cost.
+Each step leads from one solution to another and does not judge it: the cost of a solution is the space's true cost.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from random import Random
 from typing import Final
 
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.deploy.experiments.inev.bricks import ring
+from headwater.deploy.experiments.inev.random_networks import ring
 from headwater.deploy.experiments.inev.recordings import DAY_S, RECORDINGS, SECOND_US, Occurrence
 from headwater.deploy.experiments.inev.simulated import Ruled, compared, network_of
 from headwater.deploy.simulation.simulator import Birth

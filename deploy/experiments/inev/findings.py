@@ -1,4 +1,4 @@
-"""The findings of the INEv evaluation that ours must meet or miss, as sentences with the numbers."""
+"""The findings of the INEv evaluation, each confirmed or not by our numbers, as sentences."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ _CLAIMS: Final[Sequence[tuple[str, Sequence[tuple[str, str]], Judge]]] = (
     ("so do types with more sources", [("6c", "ratio")], _grows),
     ("the out-degree matters little (less than tenfold)", [("6d", "ratio")], _flat),
     ("Kleene closure has no impact on cost", [("7a", "ratio")], _kleene),
-    ("negation makes plans dearer, most of all if the negated type is rare", [("7b", "ratio")], _negation),
+    ("negation makes plans costlier, most of all if the negated type is rare", [("7b", "ratio")], _negation),
     ("20 queries over 6 types leave nothing to save, over more types they do", [("8a", "ratio")], _crowded),
     (
         "after swaps repair undoes most of the damage (weak predicates)",
@@ -189,7 +189,7 @@ _CLAIMS: Final[Sequence[tuple[str, Sequence[tuple[str, str]], Judge]]] = (
         [("9d", "broken"), ("9d", "repaired"), ("9d", "replanned")],
         _repair,
     ),
-    ("rates that vary make plans dearer by at most 2.5 times", [("9e", "broken")], _variance),
+    ("rates that vary make plans costlier by at most 2.5 times", [("9e", "broken")], _variance),
     ("sharing saves about 30 % with 5 queries and 80 % with 20", [("10a", "isolated_ratio")], _sharing),
     ("the order of queries does not matter (deviation below 0.001)", [("10b", "spread")], _spread),
     (

@@ -1,4 +1,4 @@
-"""From a scenario and a seed to a problem for planners. The same scenario and seed give the same.
+"""Generates a planning problem from a scenario and a seed. The same scenario and seed give the same problem.
 
 Every aspect (links, rates, sources, queries, selectivities) draws from a random stream of its own, so that scenarios
 that differ in one aspect agree in the others: with more queries the fewer are among the more, and with another skew
@@ -13,7 +13,7 @@ from typing import Any
 from headwater.coordinator.inev.model.case_files import case_from
 from headwater.coordinator.inev.model.patterns import Operator, Pattern
 from headwater.coordinator.inev.model.problem import Problem
-from headwater.deploy.experiments.inev.bricks import nested, ring, singles, sources, zipf
+from headwater.deploy.experiments.inev.random_networks import nested, ring, singles, sources, zipf
 from headwater.deploy.experiments.inev.scenario import PlanScenario
 
 
@@ -26,7 +26,7 @@ def build(scenario: PlanScenario, seed: int, rates: dict[str, dict[str, float]] 
 
 def with_rates(case: dict[str, Any], rates: dict[str, dict[str, float]]) -> Problem:
     """The problem of a case if its events came at other rates than it says."""
-    from headwater.coordinator.inev.model.costs import CaseCosts
+    from headwater.coordinator.inev.model.case_costs import CaseCosts
     from headwater.coordinator.inev.model.problem import event_network
 
     planned = case_from(case, "other rates").problem

@@ -1,4 +1,4 @@
-"""The case studies on streams without attributes: 20 nodes, of which only rates can be counted.
+"""The case studies on streams without attributes: 20 nodes, for which only rates can be counted.
 
 Whether events agree cannot be seen in them, so plans are made with the selectivities that the authors of the streams
 planned with, and nothing is run. Each stream is planned twice: with the model of running networks, and with the formula
@@ -18,16 +18,16 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from headwater.coordinator.inev.model.costs import CaseCosts
+from headwater.coordinator.inev.model.case_costs import CaseCosts
 from headwater.coordinator.inev.model.patterns import parse
 from headwater.coordinator.inev.model.problem import Problem, Query, event_network
 from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.layouts import ATTEMPTS
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
-from headwater.coordinator.inev.plan.rollout import ATTEMPTS
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.search import Clock, Search
-from headwater.deploy.experiments.inev.bricks import ring, singles
 from headwater.deploy.experiments.inev.case_studies import rule_text, types_in
+from headwater.deploy.experiments.inev.random_networks import ring, singles
 from headwater.deploy.experiments.inev.recordings import CITI_BIKE, CLUSTER
 from headwater.deploy.experiments.inev.simulated import Ruled, modelled, network_of
 from headwater.protocol.errors import ConfigError

@@ -10,7 +10,7 @@ from typing import Final
 
 from headwater.coordinator.inev.model.patterns import Pattern
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.deploy.experiments.inev.bricks import nested, ring, sources
+from headwater.deploy.experiments.inev.random_networks import nested, ring, sources
 from headwater.deploy.experiments.inev.simulated import Ruled, compared, network_of
 from headwater.deploy.experiments.trex.generator import poisson_births
 from headwater.deploy.simulation.simulator import Birth

@@ -1,4 +1,4 @@
-"""Recorded streams whose events carry what queries compare, so that the case studies can really be run on them.
+"""Recorded streams with the attributes that queries compare, so that the case studies can be run on them.
 
 They are read from a folder that the user names, each from a folder of its own below it:
 

@@ -1,4 +1,4 @@
-"""A plan after rates changed: what it costs now, what of it turned harmful, and what its nodes can mend by themselves.
+"""A plan after rates changed: its new cost, which stages became harmful, and what its nodes can repair themselves.
 
 Section 6.6 of the paper: matches of a projection that come more often than what it is made of are not sent, its inputs
 are; and a placement on many nodes that no longer pays gives way to one node, chosen when the plan was made.

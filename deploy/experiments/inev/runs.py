@@ -1,4 +1,4 @@
-"""One run of the experiment: a problem drawn, planned and judged."""
+"""One run of the experiment: draws a problem, plans it, and evaluates the plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from headwater.coordinator.inev.model.costs import estimate
+from headwater.coordinator.inev.model.case_costs import estimate
 from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.plan.plans import Plan, plan_from

@@ -1,4 +1,4 @@
-"""What an experiment on plans varies: one frozen value."""
+"""The parameters of an experiment on plans, as one frozen value."""
 
 from __future__ import annotations
 

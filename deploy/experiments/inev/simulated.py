@@ -1,4 +1,4 @@
-"""Rules on a network of nodes: planned with the model of running networks, and run beside centralised evaluation."""
+"""Rules on a simulated network: planned with the physical cost model, and compared with centralised evaluation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass, replace
 from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
 from headwater.coordinator.inev.model.problem import Problem, event_network
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
+from headwater.coordinator.inev.plan.layouts import ATTEMPTS, InevPlanner
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
-from headwater.coordinator.inev.plan.rollout import ATTEMPTS, InevPlanner
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.search import Clock, Search
-from headwater.coordinator.layout.ground import Ground
+from headwater.coordinator.layout.planner_interface import Ground
 from headwater.coordinator.layout.stages import Layout
-from headwater.deploy.simulation.figures import OVERHEAD_KINDS, figures
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import Birth, simulate
+from headwater.deploy.simulation.traffic_and_delay import OVERHEAD_KINDS, figures
 from headwater.protocol.events import EventType
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules

@@ -1,4 +1,4 @@
-"""The four findings of the T-Rex evaluation that ours must meet or miss, as sentences with the numbers."""
+"""The four findings of the T-Rex evaluation, each confirmed or not by our numbers, as sentences."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _delay(rows: Sequence[ResultRow]) -> Finding:
 
 
 def _crossing(rows: Sequence[ResultRow]) -> Finding:
-    claim = f"mt is cheaper than st below about {CROSSING} subscriptions per processor, and dearer well above"
+    claim = f"mt is cheaper than st below about {CROSSING} subscriptions per processor, and costlier well above"
     traffic = curves(rows, 12, "traffic_per_s")
     st, mt = traffic.get("st", {}), traffic.get("mt", {})
     ratios = {x: mt[x].value / st[x].value for x in st if x in mt and st[x].value}

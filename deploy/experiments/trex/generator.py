@@ -1,4 +1,4 @@
-"""From a scenario and a seed to a network and its events. The same scenario and seed give the same, to the byte.
+"""Generates a network and its events from a scenario and a seed. The same ones give the same, to the byte.
 
 Every aspect (links, rates, rules, subscriptions, arrivals) draws from a random stream of its own. So two scenarios that
 differ in one aspect agree in the others: with more subscriptions the rules stay, and the fewer are among the more.

@@ -1,4 +1,4 @@
-"""What is measured in one run: how long composite events take to their sinks, and what crosses links meanwhile."""
+"""Measures of one run: the delay of composite events to their sinks, and the traffic on links meanwhile."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.deploy.simulation.figures import OVERHEAD_KINDS, figures, percentile
 from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.traffic_and_delay import OVERHEAD_KINDS, figures, percentile
 from headwater.node.observe.accounts import KINDS, Traffic
 
 HEADLINE_KINDS: Final = tuple(kind for kind in KINDS if kind not in OVERHEAD_KINDS)

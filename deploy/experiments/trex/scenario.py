@@ -1,4 +1,4 @@
-"""What an experiment on deployment strategies varies: one frozen value, and the numbers that follow from it."""
+"""The parameters of an experiment on deployment strategies, as one frozen value, and the numbers derived from them."""
 
 from __future__ import annotations
 

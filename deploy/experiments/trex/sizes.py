@@ -1,4 +1,4 @@
-"""How large an experiment is: seeds, time of the network, and which points of which figures."""
+"""The sizes of an experiment: seeds, virtual time, and which points of which figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random networks of a given size: connected, near processors linked more often than distant ones."""
+"""Random connected networks of a given size, in which near nodes are linked more often than distant ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain numbers that the daemon adds to while it works; what they are shown as is decided elsewhere.
+"""Counters that the process adds to while it works; ``catalogue`` decides as which metrics they are shown.
 
 Nothing here looks at a clock or takes a lock: everything happens in the event loop of the node.
 """

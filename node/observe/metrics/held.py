@@ -1,4 +1,4 @@
-"""What a node keeps, by what it keeps it for. The sum is ``core.held()``."""
+"""What a node holds in memory, by purpose. The sum is ``core.held()``."""
 
 from __future__ import annotations
 

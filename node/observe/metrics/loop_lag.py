@@ -1,4 +1,4 @@
-"""How late the event loop is: a timer that notes by how much it was called after it was due."""
+"""The lag of the event loop: a timer records how late it was called."""
 
 from __future__ import annotations
 

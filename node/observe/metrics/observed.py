@@ -1,4 +1,4 @@
-"""The parts of a node that are looked at when a client asks for metrics or statistics."""
+"""The parts of a node that metrics and statistics are read from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in the records of a node: what was counted between two moments, and what a sink was given.
+"""The lines of a node's records: what was counted between two moments, and what a sink was given.
 
 The daemon and the recordings of simulations are made of the same lines; docs/reference/metrics.md describes the fields.
 """
@@ -13,8 +13,8 @@ from headwater.node.observe.metrics.catalogue import samples
 from headwater.node.observe.metrics.counters import Histogram
 from headwater.node.observe.metrics.observed import Observed
 from headwater.protocol.composites import Composite
+from headwater.protocol.formats import RECORDS
 
-VERSION: Final = 1
 CPU: Final = "process_cpu_seconds_total"
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -40,7 +40,7 @@ class Growth:
         born_from_us, born_to_us = observed.counters.take_born_between()
         grown = {key: value - self._last.get(key, 0) for key, value in counted.items()}
         record = {
-            "v": VERSION,
+            "v": RECORDS,
             "run": observed.run,
             "network": observed.network,
             "strategy": observed.strategy,
@@ -63,7 +63,7 @@ def match_record(
     """A composite event that a sink was given, under this number. ``live``: its latency means something."""
     ts, end_node, end_seq = match.end
     return {
-        "v": VERSION,
+        "v": RECORDS,
         "run": run,
         "node": node,
         "sink": sink,
@@ -85,7 +85,7 @@ def birth_record(
 ) -> dict[str, Any]:
     """So many events became part of the trace at once, from the first to the last number, and time."""
     return {
-        "v": VERSION,
+        "v": RECORDS,
         "run": run,
         "node": node,
         "time": now_us,

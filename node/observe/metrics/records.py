@@ -1,5 +1,4 @@
-"""Records that a node leaves for later analysis: what it counted every ten seconds, every match it delivered, and
-when events of a replay were born.
+"""Records of a node for later analysis: its counts every ten seconds, its deliveries, and when replayed events entered.
 
 They are notes, not the product: they are written behind the work, at most once a second, by a thread; what cannot be
 written is counted and let go. After a crash the last second may be missing, or stand there twice, under the same ids.

@@ -1,4 +1,4 @@
-"""For how long deliveries wait until their receivers take them."""
+"""How long deliveries wait until their receivers take them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far behind the clock a node is, and whom it waits for."""
+"""How far a node is behind the clock, and which source or neighbour it waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Completes matches of a base rule with the values of aggregates, which it asks for.
+"""Completes matches of a base rule with the values of aggregates, which it requests from other nodes.
 
 Every match of the base rule is a candidate: its parts say over which events each aggregate ranges. When all values have
 come, the conjuncts that need them accept or reject it.

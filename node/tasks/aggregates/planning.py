@@ -1,4 +1,4 @@
-"""Which aggregates of a rule can be asked for, and what is left of the rule without them.
+"""Which aggregates of a rule can be computed in the network, and what is left of the rule without them.
 
 An aggregate only accepts or rejects matches, and gives values to their attributes, unless a later step looks at its
 value. Then the *base rule*, the same without it, finds a candidate for every match, and the range of the aggregate

@@ -1,4 +1,4 @@
-"""Where aggregated events are kept and counted: at the node they enter. What is below is asked for and merged.
+"""Keeps and counts aggregated events at the node where they enter, and merges the tallies of the nodes below.
 
 A *point* answers for one node and all below it. Its *store* holds the events of this node; an *inlet* asks a child, an
 *outlet* answers the parent. A question is answered once, when everything it is about is there.
