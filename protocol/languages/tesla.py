@@ -168,11 +168,13 @@ class TeslaMeaning(Meaning):
 
     @staticmethod
     def _own_attribute(node: s.Syntax, leaf: Leaf) -> s.Word | None:
-        if isinstance(node, s.Bare):
-            return s.Word(node.at, node.name)
-        if isinstance(node, s.Path) and node.base.text == leaf.role and not node.indexed:
-            return node.name
-        return None
+        match node:
+            case s.Bare():
+                return s.Word(node.at, node.name)
+            case s.Path() if node.base.text == leaf.role and not node.indexed:
+                return node.name
+            case _:
+                return None
 
     def range(self, written: s.WithinRange | s.BetweenRange) -> Within | Between:
         if isinstance(written, s.WithinRange):
@@ -243,17 +245,17 @@ class TeslaMeaning(Meaning):
         while isinstance(node, s.Inner):
             node = node.inside
         before = len(self.steps)
-        if isinstance(node, s.AggregateCall):
-            self.add_aggregate(node, None)
-            self.problems.add(
-                node.at, "the value of this aggregate is not used", "compare it, or bind it: $x = " + node.function.text
-            )
-            return
-        if isinstance(node, s.ComparisonChain):
-            rest = self._bind_aggregates(node)
-            if rest is None:
+        match node:
+            case s.AggregateCall():
+                self.add_aggregate(node, None)
+                remedy = "compare it, or bind it: $x = " + node.function.text
+                self.problems.add(node.at, "the value of this aggregate is not used", remedy)
                 return
-            node = rest
+            case s.ComparisonChain():
+                rest = self._bind_aggregates(node)
+                if rest is None:
+                    return
+                node = rest
         for condition in self.conjuncts(node):
             if self._belongs_to_aggregate(condition.expression):
                 self.where.append(condition.expression)
@@ -362,10 +364,11 @@ class _Builder:
 
     def _hidden_selectors(self) -> Iterator[s.Selector]:
         for step in self.rule.steps:
-            if isinstance(step, s.AbsenceStep):
-                yield step.selector
-            elif isinstance(step, s.ConditionStep):
-                yield from (call.selector for call in aggregates_in(step.condition))
+            match step:
+                case s.AbsenceStep():
+                    yield step.selector
+                case s.ConditionStep():
+                    yield from (call.selector for call in aggregates_in(step.condition))
         for assignment in self.rule.assignments:
             yield from (call.selector for call in aggregates_in(assignment.value))
 

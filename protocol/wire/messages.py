@@ -456,14 +456,17 @@ def _key(ts: Any, node: Any, seq: Any) -> tuple[int, str, int]:
 
 def _part(plain: Any) -> tallies.Part:
     part = tallies.from_plain(plain)
-    if isinstance(part, Total):
-        least = min(part.count, part.reals, part.shift, part.above, part.below)
-        if least < 0 or part.shift > _SHIFT_MAX:
-            raise CodecError("a sum that nothing can add up to")
-    elif isinstance(part, Extreme):
-        read_value(part.value)
-        if part.value is None:
-            raise CodecError("an extreme of nothing")
-    elif part is not None:
-        _count(part)
+    match part:
+        case Total():
+            least = min(part.count, part.reals, part.shift, part.above, part.below)
+            if least < 0 or part.shift > _SHIFT_MAX:
+                raise CodecError("a sum that nothing can add up to")
+        case Extreme():
+            read_value(part.value)
+            if part.value is None:
+                raise CodecError("an extreme of nothing")
+        case None:
+            pass
+        case _:
+            _count(part)
     return part
