@@ -12,7 +12,7 @@ from headwater.protocol.links import PeerState
 from headwater.protocol.links.numbering import Outgoing, digest_with
 from headwater.protocol.links.parts import Joined
 from headwater.protocol.messages import control
-from headwater.protocol.wire.messages import LinkWire
+from headwater.protocol.wire.link_wire import LinkWire
 
 Row = tuple[Any, ...]
 

@@ -316,20 +316,16 @@ def _chain_flaws(chain: Chain) -> Iterator[Flaw]:
 
 
 def _range_flaws(bounds: Within | Between, role: str, earlier: Iterable[str]) -> Iterator[Flaw]:
-    def unbound(*names: str) -> Iterator[Flaw]:
-        for name in names:
-            if name not in earlier:
-                yield Flaw(f"unbound name {name!r}", "a range starts from a part introduced before", role)
-
     match bounds:
         case Within(length_us, origin):
-            yield from unbound(origin)
-            if length_us < 0:
-                yield Flaw("a window cannot be shorter than nothing", "", role)
+            names, wrong = [origin], "a window cannot be shorter than nothing" if length_us < 0 else ""
         case Between(one, other):
-            yield from unbound(one, other)
-            if one == other:
-                yield Flaw("nothing lies between an event and itself", "", role)
+            names, wrong = [one, other], "nothing lies between an event and itself" if one == other else ""
+    for name in names:
+        if name not in earlier:
+            yield Flaw(f"unbound name {name!r}", "a range starts from a part introduced before", role)
+    if wrong:
+        yield Flaw(wrong, "", role)
 
 
 def _condition_flaws(pattern: Pattern, condition: e.Expression) -> Iterator[Flaw]:

@@ -20,7 +20,8 @@ from headwater.protocol.languages.meaning import Types
 from headwater.protocol.languages.parser import parse_text
 from headwater.protocol.languages.reader import SyntaxMistake
 from headwater.protocol.languages.sase import SaseBuilder, leaf_parts
-from headwater.protocol.languages.tesla import aggregates_in, build_tesla, next_name
+from headwater.protocol.languages.tesla import build_tesla, next_name
+from headwater.protocol.languages.tesla_meaning import aggregates_in
 from headwater.protocol.pattern import Rule
 
 TEXT_BYTES_MAX: Final = 1_048_576
