@@ -20,12 +20,12 @@ from headwater.coordinator.layout.ground import Ground, Planner, at_the_middle
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.losses import (
     BrokenTree,
+    DeliveryQuestion,
     Fact,
     LinkBack,
     LostLink,
     LostNode,
     NodeBack,
-    Question,
     Rejoined,
     Relinked,
     renews_all,
@@ -109,7 +109,7 @@ class Coordinator:
         self._changes = 0
         self._prepared: dict[str, Prepared] = {}
         self._begun = False
-        self._question = Question()
+        self._question = DeliveryQuestion()
         self._gone: set[str] = set()
         self._left: dict[str, list[Return]] = {}
         """What each lost node takes up again if it comes back."""

@@ -22,8 +22,8 @@ from headwater.node.daemon import records
 from headwater.node.daemon.adapters import Adapters
 from headwater.node.daemon.collector import Collector
 from headwater.node.daemon.durable import Outputs
-from headwater.node.daemon.hearing import Hearing
-from headwater.node.daemon.intake import Intake
+from headwater.node.daemon.hearing import NodeHearing
+from headwater.node.daemon.intake import DaemonIntake
 from headwater.node.daemon.machine import WAITING_MAX, NodeMachine
 from headwater.node.daemon.pressure import REPEAT_S, Pressure
 from headwater.node.daemon.watching import Watching
@@ -89,8 +89,8 @@ class NodeDaemon:
         machine.watcher = self.watching
         journal.on_full, journal.on_recovered = self._disk_is_full, self._disk_has_room
         self.hub = Hub(settings.name, machine.life, settings.network, self, keys=settings.keys, deferred_resets=True)
-        self.hearing = Hearing(self)
-        self.intake = Intake(self)
+        self.hearing = NodeHearing(self)
+        self.intake = DaemonIntake(self)
         self.adapters = Adapters(self)
         self.pressure = Pressure(settings.name, time.time_ns() // 1000)
         self.address = ""

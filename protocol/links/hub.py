@@ -40,7 +40,7 @@ from headwater.protocol.links.happenings import (
     Whispered,
 )
 from headwater.protocol.links.keys import Keys, raw_key
-from headwater.protocol.links.link import HubLink, Traffic
+from headwater.protocol.links.link import HubLink, SocketTraffic
 from headwater.protocol.links.session import Session
 from headwater.protocol.links.settings import FRAME_BYTES_MAX, Handler, LinkError, LinkSettings, PeerState
 from headwater.protocol.links.wires import LINGER_MS, FrameSocket, new_socket
@@ -330,7 +330,7 @@ class Hub:
     def peers(self) -> list[str]:
         return list(self._links)
 
-    def traffic(self, peer: str) -> Traffic:
+    def traffic(self, peer: str) -> SocketTraffic:
         return self._links[peer].traffic
 
     def meeting(self, peer: str) -> tuple[str, str] | None:

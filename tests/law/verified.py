@@ -19,7 +19,14 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, write_manifest
+from headwater.pipeline.prepare.prepared import (
+    EVENTS,
+    Manifest,
+    NodeSummary,
+    PreparedTrace,
+    TypeSummary,
+    write_manifest,
+)
 from headwater.pipeline.verify.compare import KINDS, compared_with
 from headwater.pipeline.verify.counted import counted_with
 from headwater.pipeline.verify.delivered import read_delivered
@@ -258,7 +265,7 @@ def for_small_data(spark: Any) -> Iterator[None]:
             spark.conf.set(name, value)
 
 
-def prepared_from(folder: Path, events: Sequence[Event]) -> Prepared:
+def prepared_from(folder: Path, events: Sequence[Event]) -> PreparedTrace:
     """The events as ``headwater traces`` would prepare them."""
     for node in {event.node for event in events}:
         mine = sorted((event for event in events if event.node == node), key=lambda event: event.key)
@@ -277,4 +284,4 @@ def prepared_from(folder: Path, events: Sequence[Event]) -> Prepared:
     }
     manifest = Manifest("letters", len(events), *span, "00ff", types, nodes, COLUMNS)
     write_manifest(folder, manifest)
-    return Prepared(folder, manifest)
+    return PreparedTrace(folder, manifest)
