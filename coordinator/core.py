@@ -497,6 +497,10 @@ class Coordinator:
         again = [(back, True) for change in requested if (back := as_return(change)) is not None]
         return [*again, *((back, False) for left in self._left.values() for back in left)]
 
+    def hear_of_plans(self, plans: Iterable[int]) -> None:
+        """Nodes know these plans of an earlier coordinator: none that follows has a number of theirs."""
+        self.plan = max(self.plan, *plans)
+
     def recall_builds(self, builds: Iterable[tuple[tuple[str, int], int, int | None]]) -> None:
         """Take over what ``served`` returned for an earlier coordinator."""
         for name, plan, from_us in builds:

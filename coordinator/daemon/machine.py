@@ -275,7 +275,7 @@ class Machine:
             self._order(self.coordinator.begin(), out)
             return
         plans = {node: self.memory.plan(node) for node in self.coordinator.nodes() if node not in self.lost_nodes}
-        self.coordinator.plan = max(self.coordinator.plan, *plans.values())
+        self.coordinator.hear_of_plans(plans.values())
         out.append(Note(found_sentence(self.coordinator, self.setup, plans)))
         self._configure(out)
         self._order(self.coordinator.relinked(plans, self._early), out)
