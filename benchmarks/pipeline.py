@@ -32,9 +32,9 @@ from headwater.deploy.cli.statistics_task import ROLES_MAX, task_of
 from headwater.deploy.reporting.groups import grouped
 from headwater.deploy.reporting.page import page
 from headwater.pipeline.generate.generate import generated_events
-from headwater.pipeline.generate.model import Attribute, Choice, Generation, Normal, Stream, Uniform
+from headwater.pipeline.generate.model import Attribute, Choice, GeneratedStream, Generation, Normal, Uniform
 from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, KeptAttribute, NumberTime, RawSource
-from headwater.pipeline.prepare.prepared_trace import Prepared
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.report.inputs import Recorded, schema_of
 from headwater.pipeline.report.job import report_tables
@@ -110,7 +110,7 @@ def generation(events: int) -> Generation:
         "value": Normal(20.0, 5.0),
         "area": Choice(tuple(f"area {number}" for number in range(50)), 1.0),
     }
-    stream = Stream(
+    stream = GeneratedStream(
         types=("A", "B", "C", "D", "E"),
         nodes=NODES,
         rate_per_s=EVENTS_PER_S,
@@ -181,7 +181,7 @@ def _traces(spark: SparkSession, raw: Path, form: str, many: int) -> Race:
     return Race(f"traces, {form}", many, ours, bare, LIMIT)
 
 
-def _statistics(spark: SparkSession, trace: Prepared, folder: Path) -> Race:
+def _statistics(spark: SparkSession, trace: PreparedTrace, folder: Path) -> Race:
     rule = folder / "rise.sase"
     rule.write_text(RULE, encoding="utf-8")
     manifest = trace.manifest
@@ -211,7 +211,7 @@ def _statistics(spark: SparkSession, trace: Prepared, folder: Path) -> Race:
     return Race("statistics", manifest.events, ours, bare, None)
 
 
-def _report(spark: SparkSession, run: Recorded, trace: Prepared, many: int, every: int) -> Race:
+def _report(spark: SparkSession, run: Recorded, trace: PreparedTrace, many: int, every: int) -> Race:
     lines = {kind: [str(path / f"{kind}-*.jsonl") for path in run.folders.values()] for kind in TIMES}
 
     def ours(out: Path) -> Callable[[], str]:

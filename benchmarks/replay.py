@@ -26,7 +26,7 @@ from headwater.pipeline.prepare.prepared_trace import (
     EVENTS,
     Manifest,
     NodeSummary,
-    Prepared,
+    PreparedTrace,
     TypeSummary,
     open_prepared,
     write_manifest,
@@ -58,7 +58,7 @@ def a_network(nodes: int) -> Network:
     return Network((A, B), names, links, sources, (Sink(names[0], parse_subscription("Pair", "bench")),), rules, "st")
 
 
-def a_trace(folder: Path, nodes: tuple[str, ...], events: int) -> Prepared:
+def a_trace(folder: Path, nodes: tuple[str, ...], events: int) -> PreparedTrace:
     """Events as ``headwater traces`` prepares them."""
     rng = np.random.default_rng(1)
     of = rng.integers(len(nodes), size=events)
@@ -99,7 +99,7 @@ def matches(stage: Stage) -> int:
     return (stage.folder / stage.network.nodes[0] / "found.jsonl").read_bytes().count(b"\n")
 
 
-def by_trace(network: Network, trace: Prepared, folder: Path) -> tuple[float, int]:
+def by_trace(network: Network, trace: PreparedTrace, folder: Path) -> tuple[float, int]:
     """The nodes read the files themselves."""
     with staged(network, folder, TraceFeed(str(trace.folder), 0.0)) as stage:
         began = time.perf_counter()
@@ -107,7 +107,7 @@ def by_trace(network: Network, trace: Prepared, folder: Path) -> tuple[float, in
         return time.perf_counter() - began, matches(stage)
 
 
-def by_replay(spark: Any, network: Network, trace: Prepared, folder: Path) -> tuple[float, int]:
+def by_replay(spark: Any, network: Network, trace: PreparedTrace, folder: Path) -> tuple[float, int]:
     with staged(network, folder, ReplayFeed()) as stage:
         addresses = {node: stage.address(node) for node in network.nodes}
         sources = frozenset((source.node, source.type) for source in network.sources)

@@ -18,12 +18,12 @@ from headwater.coordinator.layout.current_layout import Layings
 from headwater.coordinator.layout.planner_interface import Ground, Planner, at_the_middle
 from headwater.coordinator.losses import (
     BrokenTree,
+    DeliveryQuestion,
     Fact,
     LinkBack,
     LostLink,
     LostNode,
     NodeBack,
-    Question,
     Rejoined,
     Relinked,
     renews_all,
@@ -109,7 +109,7 @@ class Coordinator:
         self._changes = 0
         self._prepared: dict[str, Prepared] = {}
         self._begun = False
-        self._question = Question()
+        self._question = DeliveryQuestion()
         self._gone: set[str] = set()
         self._left: dict[str, list[Return]] = {}
         """What each lost node takes up again if it comes back."""
@@ -496,6 +496,10 @@ class Coordinator:
         requested = [*(change for change, _ in self._waiting), *([self._change] if self._change is not None else [])]
         again = [(back, True) for change in requested if (back := as_return(change)) is not None]
         return [*again, *((back, False) for left in self._left.values() for back in left)]
+
+    def hear_of_plans(self, plans: Iterable[int]) -> None:
+        """Nodes know these plans of an earlier coordinator: none that follows has a number of theirs."""
+        self.plan = max(self.plan, *plans)
 
     def recall_builds(self, builds: Iterable[tuple[tuple[str, int], int, int | None]]) -> None:
         """Take over what ``served`` returned for an earlier coordinator."""

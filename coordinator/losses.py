@@ -78,7 +78,7 @@ def renews_all(fact: Fact, *, is_whole: bool) -> bool:
             assert_never(fact)
 
 
-class Question:
+class DeliveryQuestion:
     """How far have trees delivered? And what the answers are needed for."""
 
     def __init__(self) -> None:

@@ -18,16 +18,16 @@ from headwater.arguments import (
     remote_tables,
     rule_sources,
 )
-from headwater.cells import NUMBERS, UTC_STAMPS, TimeForm, moment_us, plain_cell
+from headwater.cells import NUMBERS, TimeForm, moment_us, plain_cell
 from headwater.deploy.cli.output import in_key_order
 from headwater.frames import EventTable, in_python, table_of
+from headwater.inference import hints_on, surveyed_events, times_of
 from headwater.matches import Matches
 from headwater.node.engine import Engine as Core
 from headwater.node.engine import Program, compile_rules
 from headwater.node.engine.running import fed
 from headwater.node.engine.running import run as run_events
 from headwater.node.traces.reader import TraceReader, TraceSource, survey
-from headwater.node.traces.rows import Rows
 from headwater.node.traces.times import in_another_unit, parse_ts, wrong_unit
 from headwater.node.traces.types import Survey
 from headwater.protocol.composites import Composite
@@ -213,7 +213,7 @@ class Engine:
         try:
             table = table_of(data, layout)
             if isinstance(table, list):
-                core = self._core_for(_surveyed_events(table), "the events", count_only)
+                core = self._core_for(surveyed_events(table), "the events", count_only)
                 return core, list(run_events(core, table, None)), NUMBERS
             return self._read(table, count_only)
         except EventError as error:
@@ -232,7 +232,7 @@ class Engine:
         wanted: frozenset[str] = core.program.read_types()
         rows = table.open()
         try:
-            times = table.times if isinstance(table, EventTable) else _times_of(rows)
+            times = table.times if isinstance(table, EventTable) else times_of(rows)
             events = TraceReader(rows, core.program.types, wanted).whole()
         finally:
             rows.close()
@@ -280,7 +280,7 @@ class Engine:
         try:
             return parse_sources(self._sources, [*self._types, *inferred], self._functions)
         except RuleTextError as error:
-            raise RuleError("\n".join([str(error), *_hints(error, shown, seen)])) from None
+            raise RuleError("\n".join([str(error), *hints_on(error, shown, seen)])) from None
 
     # ---------------------------------------------------------------------------------------------------------- streams
 
@@ -370,42 +370,3 @@ def run(
     """
     engine = Engine(rules, types, functions=functions)
     return engine.run(events, time_column=time_column, type_column=type_column, time_unit=time_unit)
-
-
-# --------------------------------------------------------------------------------------------------------------- types
-
-
-def _surveyed_events(events: list[Event]) -> Callable[[], Survey]:
-    """What a first look at Event objects tells about their types."""
-
-    def look() -> Survey:
-        rows = [{"type": event.type, "ts": event.ts, **event.attributes} for event in events]
-        table = table_of(rows, Layout(time_unit="us"))
-        return Survey({}) if not isinstance(table, EventTable) else survey(table.open())
-
-    return look
-
-
-def _times_of(rows: Rows) -> TimeForm:
-    """How a file writes its times."""
-    if rows.has_timestamps or rows.source.layout.time_unit is not None:
-        return UTC_STAMPS
-    at: Any = "ts" if rows.columns is None else rows.columns.index("ts")
-    for row in rows.sample(1):
-        cell = row.get(at) if isinstance(row, dict) else row[at] if len(row) > at else None
-        if isinstance(cell, str) and not cell.strip().lstrip("+-").isdigit():
-            return UTC_STAMPS
-    return NUMBERS
-
-
-def _hints(error: RuleTextError, shown: str, seen: Survey) -> Iterator[str]:
-    """What the events have to do with mistakes in rules that were read with their types."""
-    text = str(error)
-    if any(diagnostic.code == UNKNOWN_EVENT_TYPE for diagnostic in error.diagnostics):
-        yield (
-            f"types that are not declared are taken from {shown}; if it just holds none of these, declare them: "
-            "types={'Name': {'attribute': 'kind', ..}, ..}"
-        )
-    for (name, attribute), why in seen.oddities.items():
-        if f".{attribute} " in text or f"{name} has no attribute {attribute!r}" in text:
-            yield f"in {shown}, {name}.{attribute} {why}"

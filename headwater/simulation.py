@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Any, Final
 
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cli.output import in_key_order
@@ -23,6 +24,8 @@ from headwater.protocol.events import Event
 from headwater.protocol.network import Network
 from headwater.protocol.strategy import CENTRAL, strategy_of
 from headwater.protocol.subscriptions import print_subscription
+
+NETWORKS_ACCEPTED: Final = "give the path of a network file, its text or a dict, or what read_network returned"
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,7 +99,7 @@ class Simulated:
 
 
 def simulate(
-    network: str | os.PathLike[str] | NetworkFile,
+    network: str | os.PathLike[str] | Mapping[str, Any] | NetworkFile,
     *,
     strategy: str | None = None,
     seed: int | None = None,
@@ -110,8 +113,9 @@ def simulate(
         result.share_of_centr               # 0.58: so much of the bytes that one central node would need
         result.matches.to_pandas()          # what the sinks received
 
-    ``network`` is the path of a network file, or what ``read_network`` returned. ``strategy``, ``seed`` and
-    ``duration`` (``"10 min"``, or a timedelta) take the place of what the file says. Equal seeds give equal runs.
+    ``network`` is the path of a network file, the text of one, the same as a dict, or what ``read_network`` returned.
+    ``strategy``, ``seed`` and ``duration`` (``"10 min"``, or a timedelta) replace what the network says. Equal seeds
+    give equal runs.
 
     Unless ``compare`` is off, or the strategy is ``centr`` itself, centr (every event to one node) runs over the same
     events, too: figures are then relative to it, and a strategy that delivers anything else is an error. ``check`` has
@@ -139,19 +143,22 @@ def simulate(
 
 
 def _network_file(
-    network: str | os.PathLike[str] | NetworkFile, strategy: str | None, length_us: int | None
+    network: str | os.PathLike[str] | Mapping[str, Any] | NetworkFile, strategy: str | None, length_us: int | None
 ) -> NetworkFile:
-    if isinstance(network, NetworkFile):
-        if strategy is None and length_us is None:
+    match network:
+        case NetworkFile() if strategy is None and length_us is None:
             return network
-        network = network.path  # whether another strategy or duration fits is checked where the file is read
-    if isinstance(network, Network):
-        raise ConfigError("a Network alone has no events; give the path of its file, or what read_network returned")
-    if not isinstance(network, str | os.PathLike) or "\n" in os.fspath(network):
-        raise ConfigError(
-            f"{network!r:.60} is not a network; give the path of a network file, or what read_network returned"
-        )
-    return read_network(Path(network), strategy=strategy, duration_us=length_us)
+        case NetworkFile(path=path, text=text):
+            # Whether another strategy or duration fits is checked where the network is read.
+            return read_network(path if text is None else text, strategy=strategy, duration_us=length_us)
+        case str() | Mapping():
+            return read_network(network, strategy=strategy, duration_us=length_us)
+        case os.PathLike():
+            return read_network(Path(network), strategy=strategy, duration_us=length_us)
+        case Network():
+            raise ConfigError(f"a Network alone has no events; {NETWORKS_ACCEPTED}")
+        case _:
+            raise ConfigError(f"{network!r:.60} is not a network; {NETWORKS_ACCEPTED}")
 
 
 def _duration_us(duration: str | timedelta | None) -> int | None:

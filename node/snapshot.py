@@ -23,7 +23,7 @@ from headwater.protocol.state import StateError as StateError
 from headwater.protocol.state.values import CLASSES, MADE, by_name
 from headwater.protocol.tallies import Extreme, Total
 from headwater.protocol.wire import codec
-from headwater.protocol.wire.messages import LinkWire
+from headwater.protocol.wire.link_wire import LinkWire
 
 
 @cache

@@ -43,8 +43,10 @@ def placeholders(destination: Destination | None) -> list[str]:
 
 def named(destination: Destination, number: int) -> Destination:
     """With the name that is left out: ``sink-N``, after the number of the sink."""
-    if isinstance(destination, FileTo) and not destination.path:
-        return replace(destination, path=f"sink-{number}.jsonl")
-    if isinstance(destination, ClientTo) and not destination.name:
-        return replace(destination, name=f"sink-{number}")
-    return destination
+    match destination:
+        case FileTo(path=""):
+            return replace(destination, path=f"sink-{number}.jsonl")
+        case ClientTo(name=""):
+            return replace(destination, name=f"sink-{number}")
+        case _:
+            return destination

@@ -94,17 +94,19 @@ def merged(function: str, one: Part, other: Part) -> Part:
 
 def value(function: str, part: Part) -> Value:
     """The value of the aggregate, rounded now if ever; None if there is none."""
-    if isinstance(part, Extreme):
-        return part.value
-    if not isinstance(part, Total):
-        return part
-    exact = _rounded(part)
-    if function == "sum" or exact is None:
-        return exact
-    try:
-        return exact / part.count
-    except OverflowError:  # an integer beyond all floats
-        return None
+    match part:
+        case Extreme():
+            return part.value
+        case Total():
+            exact = _rounded(part)
+            if function == "sum" or exact is None:
+                return exact
+            try:
+                return exact / part.count
+            except OverflowError:  # an integer beyond all floats
+                return None
+        case _:
+            return part
 
 
 def total(values: Iterable[int | float]) -> Total:
@@ -191,14 +193,16 @@ _TOTAL, _EXTREME = range(2)
 
 def to_plain(part: Part) -> Any:
     """Plain data that msgpack can hold; what is zero at the end is left out."""
-    if isinstance(part, Extreme):
-        return [_EXTREME, _number(part.value), *(part.key or ())]
-    if not isinstance(part, Total):
-        return part
-    fields = [part.count, part.whole, part.lost, part.reals, part.numerator, part.shift, part.above, part.below]
-    while fields and not fields[-1]:
-        fields.pop()
-    return [_TOTAL, *map(_number, fields)]
+    match part:
+        case Extreme(extreme, key):
+            return [_EXTREME, _number(extreme), *(key or ())]
+        case Total():
+            fields = [part.count, part.whole, part.lost, part.reals, part.numerator, part.shift, part.above, part.below]
+            while fields and not fields[-1]:
+                fields.pop()
+            return [_TOTAL, *map(_number, fields)]
+        case _:
+            return part
 
 
 def from_plain(plain: Any) -> Part:

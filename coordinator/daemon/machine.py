@@ -275,7 +275,7 @@ class Machine:
             self._order(self.coordinator.begin(), out)
             return
         plans = {node: self.memory.plan(node) for node in self.coordinator.nodes() if node not in self.lost_nodes}
-        self.coordinator.plan = max(self.coordinator.plan, *plans.values())
+        self.coordinator.hear_of_plans(plans.values())
         out.append(Note(found_sentence(self.coordinator, self.setup, plans)))
         self._configure(out)
         self._order(self.coordinator.relinked(plans, self._early), out)
@@ -311,10 +311,7 @@ class Machine:
 
     def _remind(self, out: list[Effect]) -> None:
         """With a plan, or what is said of links, nodes are told what to keep, before anything follows from it."""
-        orders = (
-            effect.message.order for effect in out if isinstance(effect, Tell) and isinstance(effect.message, Ordered)
-        )
-        if not any(isinstance(order, Adopt | DropLink | UseLink) for order in orders) or self.coordinator.unanswered():
+        if not any(map(_changes_a_plan_or_link, out)) or self.coordinator.unanswered():
             return
         answers = list(self._answers.items())[-KEYS_NOTED:]
         pieces = [
@@ -543,3 +540,11 @@ class Machine:
             begun=self.begun,
             remembers=bool(self.memory.found),
         )
+
+
+def _changes_a_plan_or_link(effect: Effect) -> bool:
+    match effect:
+        case Tell(message=Ordered(Adopt() | DropLink() | UseLink())):
+            return True
+        case _:
+            return False

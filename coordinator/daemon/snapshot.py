@@ -34,7 +34,8 @@ def vocabulary() -> Vocabulary:
     classes = {
         **CLASSES,
         **by_name(inputs.Setup, *get_args(inputs.Input), inputs.Answered),
-        **by_name(*get_args(requests.Request), requests.ChangeOutcome, *get_args(losses.Fact), losses.Question),
+        **by_name(*get_args(requests.Request), requests.ChangeOutcome, *get_args(losses.Fact)),
+        "Question": losses.DeliveryQuestion,  # its first name
         **by_name(machine.Machine, machine.Settings, machine.Past, LinkState),
         **by_name(recovery.Memory, recovery._Recalled),
         **by_name(operations.Operation, operations.Waiter, operations.RequestPlanner),

@@ -142,7 +142,7 @@ def _warn_of_changes(file: Path, setup: Setup, strategy: str | None, keys: Keys 
 
 
 def _started(broker: str | None, addresses: Path | None, setup: Setup) -> Started:
-    import json
+    from pydantic import TypeAdapter, ValidationError
 
     from headwater.coordinator.daemon.inputs import Started
 
@@ -155,10 +155,16 @@ def _started(broker: str | None, addresses: Path | None, setup: Setup) -> Starte
     if addresses is None:
         return Started(place)
     try:
-        read = json.loads(addresses.read_text(encoding="utf-8"))
-        dialled = sorted((node, peer, str(at)) for node, around in read.items() for peer, at in around.items())
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConfigError(f"--addresses {addresses}: {error}; expected a JSON object of JSON objects") from None
+        read = TypeAdapter(dict[str, dict[str, str]]).validate_json(addresses.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"--addresses {addresses}: {error.strerror}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = "".join(f"{step}: " for step in first["loc"])
+        raise ConfigError(
+            f"--addresses {addresses}: {at}{first['msg']}; expected a JSON object of JSON objects"
+        ) from None
+    dialled = sorted((node, peer, at) for node, around in read.items() for peer, at in around.items())
     strangers = sorted({name for node, peer, _ in dialled for name in (node, peer)} - set(setup.network.nodes))
     if strangers:
         raise ConfigError(f"--addresses {addresses} names {', '.join(strangers)}, which the network does not have")

@@ -21,25 +21,22 @@ from headwater.coordinator.inev.plan.fallback import with_fall_backs
 from headwater.coordinator.inev.plan.plans import Plan
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
-from headwater.coordinator.inev.search.exact import exact_plan
-from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import LatencyBound, inev_plan
+from headwater.coordinator.inev.search.planners import DEFAULT, PLANNERS, PlanRequest
+from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.deploy.cli.common import say
 from headwater.deploy.network.file import read_network
 from headwater.deploy.network.planning_problem import network_problem
 from headwater.deploy.reporting.plan_picture import as_dot, as_svg
 from headwater.protocol.errors import ConfigError
 
-PLANNERS: Final = ("inev", "exact", "centr", "push-pull")
-PULLING: Final = ("inev", "exact")
-"""Planners with a choice whether to pull; the others always pull, or never."""
+PULLING: Final = tuple(planner.name for planner in PLANNERS.values() if planner.may_pull)
 
 CASE_SUFFIX: Final = ".json"
 
 
 def plan(
     file: Annotated[Path, typer.Argument(help="A network file, or a case file (.json).", metavar="NETWORK|CASE.json")],
-    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.", metavar="PLANNER")] = "inev",
+    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.", metavar="PLANNER")] = DEFAULT.name,
     json_: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print the plan for Graphviz.")] = False,
     svg: Annotated[
@@ -165,13 +162,13 @@ def planned(
     bound = None if limit is None else LatencyBound(limit, terms.factor)
     failed = None
     try:
-        best = _checked(_plan(problem, planner, budget_s, bound, seed, centre, pull=pull))
+        best = _checked(PLANNERS[planner].plan(PlanRequest(problem, budget_s, bound, seed, pull)))
     except ConfigError:
         raise
     except Exception as error:
         best, failed = centre, _failed(planner, error)
     seconds = time.perf_counter() - start
-    exact = planner == "exact" and failed is None
+    exact = PLANNERS[planner].is_exact and failed is None
     return PlanningOutcome(
         plan=best,
         centralised=centre,
@@ -187,8 +184,8 @@ def planned(
 
 
 def _checked(plan: Plan) -> Plan:
-    """The plan with fallbacks and with rates as precise as possible. AssertionError if it would not find everything."""
-    if plan.planner in ("inev", "exact"):
+    """The plan with fall-backs and with rates as precise as may be. AssertionError if it would not find everything."""
+    if PLANNERS[plan.planner].falls_back:
         plan = with_fall_backs(plan)
     plan = plan.refined()
     wrong = faults(plan)
@@ -200,20 +197,3 @@ def _failed(planner: str, error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
     where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}: {error}"
     return f"the planner {planner} failed (a bug: {where}); this is centralised evaluation, which always works"
-
-
-def _plan(
-    problem: Problem,
-    planner: str,
-    budget_s: float | None,
-    bound: LatencyBound | None,
-    seed: int,
-    centre: Plan,
-    *,
-    pull: bool,
-) -> Plan:
-    if planner == "inev":
-        return inev_plan(problem, budget_s, bound, seed, pull)
-    if planner == "exact":
-        return exact_plan(problem, budget_s, pull)
-    return centre if planner == "centr" else push_pull_plan(problem)

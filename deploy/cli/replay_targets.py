@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater.deploy.cluster.pages import ask
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.cluster.status import ProcessRow, rows
-from headwater.pipeline.prepare.prepared_trace import Prepared
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.replay.replay import LISTED_MAX, Targets
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.links import make_keys
@@ -55,7 +55,7 @@ def _taker(row: ProcessRow) -> Taker:
     return Taker(row.name, row.address, row.http, sources)
 
 
-def targets_of(run: Run, nodes: list[Taker], prepared: Prepared, *, only_known: bool) -> Targets:
+def targets_of(run: Run, nodes: list[Taker], prepared: PreparedTrace, *, only_known: bool) -> Targets:
     """Where the events of a trace go. A ConfigError says what of it does not fit the network; that nodes lack sources
     for some of their types shows only when the trace is read."""
     feeding = [taker for taker in nodes if taker.sources]
@@ -111,7 +111,7 @@ def _reached(taker: Taker) -> int:
     )
 
 
-def _sent(declared: Mapping[str, str], prepared: Prepared, name: str) -> tuple[str, ...]:
+def _sent(declared: Mapping[str, str], prepared: PreparedTrace, name: str) -> tuple[str, ...]:
     """The attributes that the network has declared and the trace has."""
     recorded = prepared.manifest.types.get(name)
     return () if recorded is None else tuple(attribute for attribute in declared if attribute in recorded.attributes)

@@ -15,7 +15,7 @@ from headwater.pipeline.report.job import IN_PROCESS_BYTES_MAX, check_runs, repo
 from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headwater.pipeline.prepare.prepared_trace import Prepared
+    from headwater.pipeline.prepare.prepared_trace import PreparedTrace
     from headwater.pipeline.report.inputs import Recorded, RunFiles
     from headwater.pipeline.report.tables import Tables
 
@@ -117,7 +117,7 @@ def _is_on_spark(engine: str, master: str | None, recorded_runs: Sequence[RunFil
     return size > IN_PROCESS_BYTES_MAX
 
 
-def _tables(runs: Sequence[Recorded], trace: Prepared | None, master: str | None) -> Tables:
+def _tables(runs: Sequence[Recorded], trace: PreparedTrace | None, master: str | None) -> Tables:
     from headwater.pipeline.spark.session import spark_session
 
     say("starting Spark")

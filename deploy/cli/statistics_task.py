@@ -11,7 +11,7 @@ from headwater.coordinator.inev.model.problem import event_network
 from headwater.coordinator.inev.model.rules import Statistics, labels_of, problem_from
 from headwater.deploy.cli.common import declared_types, read_sources
 from headwater.deploy.network.file import NetworkFile, read_network
-from headwater.pipeline.prepare.prepared_trace import Manifest, Prepared, open_prepared
+from headwater.pipeline.prepare.prepared_trace import Manifest, PreparedTrace, open_prepared
 from headwater.pipeline.statistics.combinations import RoleConstraints, subsets
 from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import EventType
@@ -34,7 +34,7 @@ _NUMBERS: Final = ("int", "float")
 class StatisticsTask:
     """``sources``: the types and nodes of which events count; None for all of the trace."""
 
-    trace: Prepared
+    trace: PreparedTrace
     rules: Mapping[str, tuple[Rule, Sequence[frozenset[str]]]] = field(default_factory=dict)
     sources: frozenset[tuple[str, str]] | None = None
     warnings: tuple[str, ...] = ()
@@ -85,7 +85,7 @@ def _read_rules(files: Sequence[Path], manifest: Manifest, trace: Path) -> tuple
         raise
 
 
-def _of_network(trace: Prepared, file: NetworkFile, roles_max: int) -> StatisticsTask:
+def _of_network(trace: PreparedTrace, file: NetworkFile, roles_max: int) -> StatisticsTask:
     manifest, network = trace.manifest, file.network
     warnings = [*manifest.warnings]
     sources = {(source.type, source.node) for source in network.sources}

@@ -14,7 +14,7 @@ from headwater.deploy.cli.common import declared_types, read_sources, say
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.network.file import NetworkFile, read_network
-from headwater.pipeline.prepare.prepared_trace import Prepared, open_prepared
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace, open_prepared
 from headwater.pipeline.verify.compare import Wanted
 from headwater.pipeline.verify.delivered import delivered_files
 from headwater.pipeline.verify.verify import Task, VerificationReport
@@ -92,7 +92,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _of_rules(trace: Prepared, files: Sequence[Path] | None, delivered: Sequence[Path]) -> Task:
+def _of_rules(trace: PreparedTrace, files: Sequence[Path] | None, delivered: Sequence[Path]) -> Task:
     sources = read_sources(files or ())
     declared = declared_types(sources)
     try:
@@ -123,11 +123,11 @@ def _numbers(file: Path, task: Task) -> dict[str, int]:
     return numbers
 
 
-def _types_in(trace: Prepared) -> list[EventType]:
+def _types_in(trace: PreparedTrace) -> list[EventType]:
     return [EventType(name, recorded.attributes) for name, recorded in trace.manifest.types.items()]
 
 
-def _of_network(trace: Prepared, network_file: NetworkFile, delivered: Sequence[Path]) -> Task:
+def _of_network(trace: PreparedTrace, network_file: NetworkFile, delivered: Sequence[Path]) -> Task:
     network = network_file.network
     files = tuple(_files(delivered, network_file))
     by_number = _by_number(files)

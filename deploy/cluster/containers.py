@@ -33,6 +33,7 @@ from headwater.deploy.cluster.inputs import named_files, readable_for
 from headwater.deploy.cluster.run_plan import BROKER, COORDINATOR, Kind, Process, RunPlan
 from headwater.deploy.cluster.runs import Run
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.files import write_file
 from headwater.protocol.network import Network
 
 USER: Final = 10001  # of the image
@@ -124,7 +125,7 @@ def _kept_by_podman(run: Run) -> list[ipaddress.IPv4Network]:
 def _environment(run: Run) -> dict[str, str]:
     file = run.folder / "containers.conf"
     if not file.exists():
-        file.write_text(SETTINGS, encoding="utf-8")
+        write_file(file, SETTINGS, sync=False)
     return {"CONTAINERS_CONF": str(file)}
 
 

@@ -23,11 +23,11 @@ from headwater.pipeline.generate.model import (
     MOTION_KINDS,
     Arrivals,
     Bursty,
+    GeneratedStream,
     Generation,
     Motion,
     Poisson,
     Regular,
-    Stream,
 )
 
 EVENTS_MAX: Final = 2_000_000_000
@@ -229,7 +229,7 @@ class GenerationPart(FilePart):
 
 def generation_of(sheet: Sheet, part: GenerationPart, name: str) -> Generation:
     """What is to be generated. Mistakes in how the streams fit together are noted in the sheet."""
-    streams: list[Stream] = []
+    streams: list[GeneratedStream] = []
     kinds: dict[str, str] = {}
     for stream_part in part.streams:
         nodes = _nodes(sheet, part, stream_part)
@@ -237,7 +237,7 @@ def generation_of(sheet: Sheet, part: GenerationPart, name: str) -> Generation:
         attributes = (
             attributes_of(sheet, stream_part.attributes, reserved) if stream_part.attributes is not None else {}
         )
-        bare = Stream(stream_part.names(), nodes, 0.0, attributes=attributes)
+        bare = GeneratedStream(stream_part.names(), nodes, 0.0, attributes=attributes)
         if isinstance(stream_part, MovingPart):
             stream = _moving(sheet, stream_part, bare, part.places())
         else:
@@ -269,7 +269,7 @@ def _nodes(sheet: Sheet, part: GenerationPart, stream: StreamPart) -> tuple[str,
     return tuple(name for name in chosen if name in names)
 
 
-def _plain(sheet: Sheet, part: PlainPart, bare: Stream, length_us: int) -> Stream:
+def _plain(sheet: Sheet, part: PlainPart, bare: GeneratedStream, length_us: int) -> GeneratedStream:
     arrivals = Poisson() if part.arrivals is None else part.arrivals.build()
     match arrivals:
         case Bursty(on, off) if "arrivals" not in part.broken and not (
@@ -285,7 +285,7 @@ def _plain(sheet: Sheet, part: PlainPart, bare: Stream, length_us: int) -> Strea
     )
 
 
-def _moving(sheet: Sheet, part: MovingPart, bare: Stream, places: Mapping[str, Point]) -> Stream:
+def _moving(sheet: Sheet, part: MovingPart, bare: GeneratedStream, places: Mapping[str, Point]) -> GeneratedStream:
     unplaced = [name for name in bare.nodes if name not in places]
     if unplaced:
         message = f"vehicles need nodes with coordinates, and {unplaced[0]} has none"

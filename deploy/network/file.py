@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Final
+
+import yaml
 
 from headwater.deploy.network.statistics import GivenStatistics
 from headwater.deploy.network.yaml_file import NetworkFileError, Sheet
@@ -34,6 +38,9 @@ NEVER_ENDS = "never_ends"
 """The code of the warning that a simulation of a source would never end."""
 
 DEFAULT_DURABILITY = "sync"
+
+UNNAMED: Final = "network"
+"""What messages call a network that is in no file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,8 @@ class NetworkFile:
     """Why the network can be simulated and cannot run (`check_running`)."""
     statistics: GivenStatistics = field(default_factory=GivenStatistics)
     """Rates and selectivities for planners."""
+    text: str | None = None
+    """What it was read from, where that is no file."""
 
     def running(self) -> tuple[Feed, ...]:
         """Where the events of each source come from in a running network."""
@@ -110,7 +119,7 @@ def running_feeds(network_file: NetworkFile) -> tuple[Feed, ...]:
 
 
 def read_network(
-    path: Path | str,
+    path: Path | str | Mapping[str, Any],
     functions: Functions | None = None,
     strategy: str | None = None,
     duration_us: int | None = None,
@@ -120,17 +129,39 @@ def read_network(
 ) -> NetworkFile:
     """The network of a file, or a NetworkFileError with all that is wrong in it and in the files it names.
 
+    In the place of a path, a text of several lines or a dict is taken for what such a file would say; files that it
+    names are looked for in the current folder.
+
     ``functions`` are known by name beside the built-in ones, so that a rule which calls one can be told from a slip of
     the pen; no network serves them. ``strategy`` (one of STRATEGIES), ``duration_us`` and ``statistics`` (a file that
     headwater statistics wrote) take the place of what the file says, before it is asked whether everything fits
     together. Without ``counted`` no file of statistics is read: it may have to be written first.
     """
-    if Path(path).suffix.lower() in LANGUAGES:
-        raise ConfigError(f"{path} holds rules; name a network file (.yaml) that lists it under rules:")
+    text = _text_of(path)
+    file = Path(UNNAMED if text is not None else str(path))
+    if file.suffix.lower() in LANGUAGES:
+        raise ConfigError(f"{file} holds rules; name a network file (.yaml) that lists it under rules:")
     from headwater.deploy.network.assembly import (
         NetworkReading,  # with pydantic, which a command that reads no file can spare
     )
 
-    reading = NetworkReading(Sheet(Path(path)), functions or Functions(), strategy, duration_us)
+    reading = NetworkReading(Sheet(file, text=text), functions or Functions(), strategy, duration_us)
     reading.given_statistics, reading.counted = statistics, counted
-    return reading.network_file()
+    read = reading.network_file()
+    return read if text is None else replace(read, text=text)
+
+
+def _text_of(network: Path | str | Mapping[str, Any]) -> str | None:
+    """What the file would say, where there is none; None: it is the path of one."""
+    match network:
+        case Mapping():
+            try:
+                return yaml.safe_dump(dict(network), sort_keys=False, allow_unicode=True)
+            except yaml.YAMLError:
+                raise ConfigError(
+                    "this dict is not a network: what stands in it must be texts, numbers, lists and dicts"
+                ) from None
+        case str() if "\n" in network:
+            return network
+        case _:
+            return None

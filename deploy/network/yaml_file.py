@@ -28,16 +28,22 @@ class Sheet:
     """The text of a file, its YAML tree, and everything found wrong with it so far."""
 
     def __init__(
-        self, path: Path, kind: str = "network file", sections: str = "events, nodes, links, sources, sinks and rules"
+        self,
+        path: Path,
+        kind: str = "network file",
+        sections: str = "events, nodes, links, sources, sinks and rules",
+        *,
+        text: str | None = None,
     ) -> None:
-        """``kind``: what such a file is called; ``sections``: what it has."""
+        """``kind``: what such a file is called; ``sections``: what it has; ``text``: what it would say, if there is no
+        such file. Messages then call the text by the path, and files that it names are looked for beside it."""
         self.path = path
         self.kind = kind
         self._sections = sections
         self.shown = str(path)
         self.errors: list[tuple[tuple[int, int], Diagnostic]] = []
         self.warned: list[tuple[tuple[int, int], Diagnostic]] = []
-        self.source = Text(self._read(), self.shown)
+        self.source = Text(self._read() if text is None else text, self.shown)
 
     def _read(self) -> str:
         if not self.path.exists():

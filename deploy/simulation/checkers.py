@@ -87,20 +87,24 @@ class Checkers:
     def handled(self, node: str, received: Input, effects: Sequence[Effect], now_us: int, clock_us: int) -> None:
         """A node has taken an input; ``clock_us`` is what it took for the time."""
         self._now_us = now_us
-        if isinstance(received, OrderReceived) and isinstance(received.order, Adopt):
-            for inlet in (inlet for graph in received.order.share.graphs for inlet in graph.inlets):
-                begun = int(inlet.pulled)
-                laid = _Stream(inlet.stream, mode=begun, pull=inlet.pulled, mode_asked=begun)
-                self._streams.setdefault((inlet.neighbour, node, inlet.number), laid)
+        does_housekeeping = False
         for effect in effects:
-            if isinstance(effect, Report) and effect.counter in FORBIDDEN:
-                self._fail(f"node {node}", f"{effect.counter} after {received!r}")
-        # A tick that another one has overtaken does nothing; one that does its housekeeping sets the next.
-        does_housekeeping = any(isinstance(effect, SetTimer) and effect.name == "tick" for effect in effects)
-        if isinstance(received, TimerFired) and received.name == "tick" and does_housekeeping:
-            core = self._nodes[node]
-            self._none(f"node {node}", core.validate(clock_us))
-            self.held_max[node] = max(self.held_max.get(node, 0), core.held())
+            match effect:
+                case Report(counter) if counter in FORBIDDEN:
+                    self._fail(f"node {node}", f"{counter} after {received!r}")
+                case SetTimer(name="tick"):
+                    does_housekeeping = True
+        match received:
+            case OrderReceived(Adopt(share)):
+                for inlet in (inlet for graph in share.graphs for inlet in graph.inlets):
+                    begun = int(inlet.pulled)
+                    laid = _Stream(inlet.stream, mode=begun, pull=inlet.pulled, mode_asked=begun)
+                    self._streams.setdefault((inlet.neighbour, node, inlet.number), laid)
+            # A tick that another one has overtaken does nothing; one that does its housekeeping sets the next.
+            case TimerFired("tick") if does_housekeeping:
+                core = self._nodes[node]
+                self._none(f"node {node}", core.validate(clock_us))
+                self.held_max[node] = max(self.held_max.get(node, 0), core.held())
 
     def sent(self, sender: str, receiver: str, message: Message, now_us: int) -> None:
         """A message leaves; links keep the order, so the receiver will see the same."""

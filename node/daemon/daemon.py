@@ -22,11 +22,11 @@ from headwater.node.daemon import journal_records as records
 from headwater.node.daemon.adapters import Adapters
 from headwater.node.daemon.back_pressure import REPEAT_S, Pressure
 from headwater.node.daemon.garbage_collection import Collector
-from headwater.node.daemon.intake import Intake
+from headwater.node.daemon.intake import DaemonIntake
 from headwater.node.daemon.machine import WAITING_MAX, NodeMachine
 from headwater.node.daemon.observation import Watching
 from headwater.node.daemon.outputs import Outputs
-from headwater.node.daemon.source_gaps import Hearing
+from headwater.node.daemon.source_gaps import NodeHearing
 from headwater.node.edge.interfaces import Arrival
 from headwater.protocol.files import write_file
 from headwater.protocol.journal import Journal
@@ -89,8 +89,8 @@ class NodeDaemon:
         machine.watcher = self.watching
         journal.on_full, journal.on_recovered = self._disk_is_full, self._disk_has_room
         self.hub = Hub(settings.name, machine.life, settings.network, self, keys=settings.keys, deferred_resets=True)
-        self.hearing = Hearing(self)
-        self.intake = Intake(self)
+        self.hearing = NodeHearing(self)
+        self.intake = DaemonIntake(self)
         self.adapters = Adapters(self)
         self.pressure = Pressure(settings.name, time.time_ns() // 1000)
         self.address = ""

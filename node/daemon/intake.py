@@ -16,7 +16,7 @@ AHEAD_US_MAX: Final = 86_400_000_000
 """An event so far ahead of the clock is no event: it would be held until its time comes."""
 
 
-class Intake:
+class DaemonIntake:
     """The daemon as sources see it."""
 
     def __init__(self, daemon: NodeDaemon) -> None:

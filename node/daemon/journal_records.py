@@ -1,6 +1,10 @@
 """The records of a node's journal: its inputs, as msgpack lists that begin with their kind and the time.
 
 A journal is a list of these; a machine that is given them in their order becomes what it was.
+
+Journals of earlier versions are read as they are: a kind keeps its place in ``KINDS``, new kinds come after it, and a
+new field comes last, with the default that records without it are read with. Anything else takes a new number of the
+journal's format (``protocol/formats.py``) and a way to read the one before.
 """
 
 from __future__ import annotations
@@ -145,11 +149,12 @@ Record = (
     | Heard
 )  # fmt: skip
 
-_KINDS: Final[tuple[type[Record], ...]] = (
+KINDS: Final[tuple[type[Record], ...]] = (
     Begun, Frames, Births, Ended, Fired, Reset, Met, Acknowledged, Confirmed, Requested, Replayed,
     Unheard, Heard,
 )  # fmt: skip
-_NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
+"""By the number that stands first in a record."""
+_NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}
 
 _pack: Final = msgpack.Packer(default=lambda value: _refuse(value)).pack
 
@@ -169,7 +174,7 @@ def decode(data: bytes) -> Record:
     """The record, or a CodecError: the journal's checksums are right, so this is the work of another version."""
     try:
         number, *fields = msgpack.unpackb(data)
-        record: Record = _KINDS[number](*fields)
+        record: Record = KINDS[number](*fields)
         if type(record) is Births:
             record = record._replace(
                 rows=[[_whole(value) for value in row] for row in record.rows],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.protocol.links import PeerState
 from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.links.numbering import Outgoing, digest_with
-from headwater.protocol.wire.messages import LinkWire
+from headwater.protocol.wire.link_wire import LinkWire
 
 
 class LinkState:

@@ -34,7 +34,7 @@ from headwater.protocol.messages.control import COORDINATOR, NodeConfig
 from headwater.protocol.messages.neighbour import Message
 from headwater.protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
 from headwater.protocol.wire.codec import CodecError
-from headwater.protocol.wire.messages import LinkWire
+from headwater.protocol.wire.link_wire import LinkWire
 
 log = logging.getLogger("headwater.node")
 

@@ -107,7 +107,7 @@ class SourceGap:
         return self.first_heard_s is not None and now_s - self.first_heard_s >= self.length_s() + DRAIN_S
 
 
-class Hearing:
+class NodeHearing:
     """The gaps of all sources of one node."""
 
     def __init__(self, daemon: NodeDaemon) -> None:

@@ -19,9 +19,13 @@ from headwater.protocol.edge import (
 
 
 def source_end(feed: Feed) -> str:
-    if isinstance(feed, MqttFeed):
-        return f"mqtt {feed.broker.host}:{feed.broker.port} {feed.topic}"
-    return "client" if isinstance(feed, ReplayFeed) else feed_name(feed)
+    match feed:
+        case MqttFeed():
+            return f"mqtt {feed.broker.host}:{feed.broker.port} {feed.topic}"
+        case ReplayFeed():
+            return "client"
+        case _:
+            return feed_name(feed)
 
 
 def sink_end(destination: Destination) -> str:

@@ -22,7 +22,7 @@ from headwater.protocol.expressions import Attribute, Expression, walk
 SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
 
 
-class TooManyChoices(Exception):
+class TooManyCombinations(Exception):
     """So many choices of the elements of a repetition do not satisfy its conditions that the others are not tried."""
 
 
@@ -36,8 +36,8 @@ class Repetitions:
         self._limits = [unit for unit in shape.units if unit.limit is not None]
 
     def objection(self, match: Open, report: StepReport) -> Objection | None:
-        """What stands against a match; None if some choice of elements satisfies everything. TooManyChoices where that
-        is not known."""
+        """What stands against a match; None if some choice of elements satisfies everything. TooManyCombinations where
+        that is not known."""
         return self._over_limit(match) or self._unsatisfied(match, report)
 
     def _over_limit(self, match: Open) -> Objection | None:
@@ -60,7 +60,7 @@ class Repetitions:
         last: Objection | None = None
         for tried, chosen in enumerate(product(*choices)):
             if tried >= SUBSETS_MAX:
-                raise TooManyChoices
+                raise TooManyCombinations
             self._world.budget.spend(sum(map(len, chosen)))
             report.tried += 1
             objection = self._judge(match, dict(zip(match.many, chosen, strict=True)))
@@ -69,7 +69,7 @@ class Repetitions:
             if last is None or (objection.cost, objection.distance) < (last.cost, last.distance):
                 last = objection
         if any(1 << len(elements) > SUBSETS_MAX for elements in match.many.values()):
-            raise TooManyChoices
+            raise TooManyCombinations
         return last
 
     def _judge(self, match: Open, chosen: dict[int, tuple[Element, ...]]) -> Objection | None:

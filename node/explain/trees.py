@@ -27,7 +27,7 @@ from headwater.node.explain.parts import (
     quoted,
     show_event,
 )
-from headwater.node.explain.repetitions import Repetitions, TooManyChoices, match_scope
+from headwater.node.explain.repetitions import Repetitions, TooManyCombinations, match_scope
 from headwater.node.explain.shape import Element, Forbidden, Open, PatternShape, Unit, WindowBound, alternatives
 from headwater.protocol.composites import own_key, start_of
 from headwater.protocol.events import Key
@@ -441,7 +441,7 @@ class TreeWalk:
         def judge(match: Open) -> list[Open]:
             try:
                 objection = repetitions.objection(match, report)
-            except TooManyChoices:
+            except TooManyCombinations:
                 report.undecided += 1
                 return []
             if objection is None:

@@ -74,7 +74,7 @@ def _of_core(observed: Observed) -> dict[str, Any]:
         for (kind, text), (seen, passed) in sorted(counts.items(), key=lambda counted: (-counted[1].seen, counted[0]))
     ]
     local = [
-        {"from": None, "stream": name, "watermark": _watermark(feed.current(now_us)), "awaited": len(feed._wanted)}
+        {"from": None, "stream": name, "watermark": _watermark(feed.current(now_us)), "awaited": feed.awaited}
         for name, feed in sorted(core.local.items())
     ]
     inlets = sorted(core.inlets.values(), key=lambda inlet: (inlet.watermark, inlet.number))

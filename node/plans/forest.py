@@ -174,11 +174,13 @@ class Forest:
                 self.send_all(self.trees.ordered(order), work)
                 self._tell_broken(before, work)
                 self.look_for_standing(work)
-            case StartTree() | InstallTree():
+            case StartTree():
                 self.send_all(self.trees.ordered(order), work)
                 self.look_for_standing(work)
-                if isinstance(order, InstallTree):
-                    self._hear_early(work)
+            case InstallTree():
+                self.send_all(self.trees.ordered(order), work)
+                self.look_for_standing(work)
+                self._hear_early(work)
             case _:
                 assert_never(order)
 

@@ -262,15 +262,18 @@ class TreeTasks(PlanTasks):
     def serve(self, number: int, stream: Stream | Tally, work: Work, *, watermarks_only: bool = False) -> bool:
         if not self._knows_types_of(stream):
             return False
-        if isinstance(stream, Tally):
-            self.tallies.serve(number, stream, work)
-            return True
-        if isinstance(stream, Whole) and not watermarks_only:
-            self._wanted_above.add(stream)
-        feed = self.feed(stream, work)
+        match stream:
+            case Tally():
+                self.tallies.serve(number, stream, work)
+                return True
+            case Whole():
+                if not watermarks_only:
+                    self._wanted_above.add(stream)
+                feed = self.feed(stream, work)
+                self.flow.dispatch(feed, stream)
+            case Filter() | Part():
+                feed = self.feed(stream, work)
         assert self.parent is not None
-        if isinstance(stream, Whole):
-            self.flow.dispatch(feed, stream)
         outlet = Outlet(self.parent, number, feed, KINDS[type(stream)], self.flow.catalog)
         outlet.watermarks_only = watermarks_only
         outlet.ends_us = self.until_us

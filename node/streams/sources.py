@@ -131,6 +131,11 @@ class LocalFeed(Feed):
             heapq.heappush(self._wanted, ts)
             self._wait(work)
 
+    @property
+    def awaited(self) -> int:
+        """How many watermarks consumers wait for."""
+        return len(self._wanted)
+
     def _wait(self, work: Work) -> None:
         live = any(not source.replayed for number, source in self.sources.items() if number not in self.ended)
         if self._wanted and live:

@@ -8,14 +8,14 @@ is wrong with the row.
 from __future__ import annotations
 
 import operator
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
-from headwater.node.traces.converting import DEFAULT_NODE, SEQ_MAX, RowShape, converter_code
+from headwater.node.traces.cells import NodeNames, seq_of_cell, typed_cell
+from headwater.node.traces.converting import RowShape, converter_code
 from headwater.node.traces.duplicates import TraceIdentities
 from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, wrong_width
 from headwater.node.traces.times import (
@@ -43,26 +43,6 @@ Converter = Callable[[Row, int], Event | None]
 
 class OutOfOrder(Exception):
     """A file that was read as if it were in order of time is not."""
-
-
-class _Nodes(dict[Any, str]):
-    """Node names as they stand in the rows, checked once each and shared between events."""
-
-    def __missing__(self, cell: Any) -> str:
-        if cell is None or cell == "":
-            name = DEFAULT_NODE
-        elif isinstance(cell, str):
-            try:
-                cell.encode()
-            except UnicodeEncodeError:
-                raise BadRow(f"node {cell!r} is not a Unicode text") from None
-            name = sys.intern(cell)
-        elif isinstance(cell, int) and not isinstance(cell, bool):
-            name = str(cell)
-        else:
-            raise BadRow(f"node {cell!r} is not a name")
-        self[cell] = name
-        return name
 
 
 @dataclass(slots=True)
@@ -104,7 +84,7 @@ class TraceReader:
         self.on_bad = on_bad
         self.inferred = inferred
         self.tally = ReadTally()
-        self._nodes = _Nodes()
+        self._nodes = NodeNames()
         self._numbers: dict[str, int] = {}
         self._number = not rows.gives_seq
         self._iso = False
@@ -288,7 +268,7 @@ class TraceReader:
             cell = self._cell(row, attribute)
             try:
                 if self.rows.flavour == "text":
-                    cell = _typed(event_type, attribute, kind, cell)
+                    cell = typed_cell(event_type, attribute, kind, cell)
                 values.append(conform(event_type, attribute, cell))
             except (EventError, OverflowError) as error:
                 raise BadRow(f"{error}{self._advice(event_type, attribute)}") from None
@@ -298,7 +278,7 @@ class TraceReader:
     def _slow_seq(self, row: Row, node: str, number: bool) -> int:
         cell = self._cell(row, "seq")
         if self.rows.gives_seq:
-            return _seq(cell)
+            return seq_of_cell(cell)
         if cell is not None:
             raise BadRow("the row gives a seq, but the first row of the trace does not; give it everywhere or nowhere")
         if not (number and self._number):
@@ -388,37 +368,3 @@ class _Sample:
         if isinstance(row, BadRow):
             raise row
         return row
-
-
-def _typed(event_type: EventType, attribute: str, kind: str, cell: str | None) -> Value:
-    if not cell:
-        return None
-    try:
-        match kind:
-            case "int":
-                return int(cell)
-            case "float":
-                return float(cell)
-            case "bool":
-                return BOOLEANS[cell]
-            case "any":
-                return value_of_text(cell)
-            case _:
-                return cell
-    except (ValueError, KeyError):
-        shown = cell if len(cell) <= 60 else cell[:57] + "..."
-        raise EventError(f"{event_type.name}.{attribute} is declared {kind}, but {shown!r} is not") from None
-
-
-def _seq(cell: Any) -> int:
-    if cell is None or cell == "":
-        raise BadRow("the row has no seq, but the trace gives them; give it everywhere or nowhere")
-    try:
-        if isinstance(cell, bool | float):
-            raise ValueError
-        seq = int(cell)
-    except (ValueError, TypeError):
-        raise BadRow(f"seq {cell!r} is not an integer") from None
-    if not 0 <= seq <= SEQ_MAX:
-        raise BadRow(f"seq {cell} is negative or does not fit into 64 bits")
-    return seq

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.pipeline.generate.model import Choice, Derived, Generation, Normal, Stream, Uniform, zipf_shares
-from headwater.pipeline.prepare.prepared_trace import Prepared, Unfinished, write_manifest
+from headwater.pipeline.generate.model import Choice, Derived, GeneratedStream, Generation, Normal, Uniform, zipf_shares
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace, Unfinished, write_manifest
 from headwater.pipeline.prepare.raw import PLACE
 from headwater.pipeline.prepare.shaping import RAW, REASON, SOURCE, SPARK_KINDS, all_events, checked, nearest
 from headwater.pipeline.prepare.traces import Tell, write_events
@@ -41,8 +41,8 @@ def generate(
     *,
     overwrite: bool = False,
     tell: Tell = lambda text: None,
-) -> Prepared:
-    """Generate events and write them as a prepared trace. ``tell`` hears what is waited for."""
+) -> PreparedTrace:
+    """Make a prepared trace of events that are made up. ``tell`` hears what is waited for."""
     tell(f"making up about {generation.expected():,} events")
     kinds = generation.kinds()
     with Unfinished(target, overwrite=overwrite) as unfinished:
@@ -51,7 +51,7 @@ def generate(
         manifest = write_events(spark, generation.name, events, kinds, unfinished.folder, tell, size=size)
         write_manifest(unfinished.folder, manifest)
         unfinished.publish()
-    return Prepared(target, manifest)
+    return PreparedTrace(target, manifest)
 
 
 def generated_events(spark: SparkSession, generation: Generation, tasks: int | None = None) -> DataFrame:
@@ -133,7 +133,7 @@ def _arrow_cut() -> list[Any]:
     return [pa.int64(), pa.int64(), pa.float64(), pa.int64()]
 
 
-def _columns(stream: Stream) -> list[str]:
+def _columns(stream: GeneratedStream) -> list[str]:
     """What numpy makes of an event: the normal attributes, and where a vehicle is."""
     from headwater.pipeline.generate.values import normal_attributes
 
@@ -179,7 +179,7 @@ def _filled(generation: Generation, number: int, batches: Iterator[pa.RecordBatc
 # ---------------------------------------------------------------------------------------------- by Spark's expressions
 
 
-def _placed(rows: DataFrame, generation: Generation, stream: Stream) -> DataFrame:
+def _placed(rows: DataFrame, generation: Generation, stream: GeneratedStream) -> DataFrame:
     """With the type and the node of every event."""
     from pyspark.sql import functions as F
 

@@ -91,7 +91,7 @@ class Motion:
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class GeneratedStream:
     """Events of some types at some nodes. ``rate_per_s`` is that of all of them together.
 
     Without ``motion``, every type at every node is a *cell* with arrivals of its own; with it, every vehicle is one,
@@ -131,7 +131,7 @@ class Generation:
     seed: int
     start_us: int
     duration_us: int
-    streams: tuple[Stream, ...]
+    streams: tuple[GeneratedStream, ...]
     places: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     about: str = ""
 

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from headwater.pipeline.generate.correlations import triangular
-from headwater.pipeline.generate.model import Attribute, Normal, Stream
+from headwater.pipeline.generate.model import Attribute, GeneratedStream, Normal
 from headwater.pipeline.generate.seeded_random import Floats, key_of, normals
 
 WEIGHT_LEAST: Final = 1e-9  # an event before that counts less for a value than this does not count
@@ -28,7 +28,7 @@ def normal_attributes(attributes: Mapping[str, Attribute]) -> dict[str, Normal]:
 class NormalValues:
     """The normal attributes of a stream."""
 
-    def __init__(self, seed: int, stream_number: int, stream: Stream) -> None:
+    def __init__(self, seed: int, stream_number: int, stream: GeneratedStream) -> None:
         self._attributes = normal_attributes(stream.attributes)
         self._triangular = triangular(self._attributes)
         self._keys = [

@@ -80,7 +80,7 @@ class Manifest:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedTrace:
     """A prepared trace on disk."""
 
     folder: Path
@@ -123,7 +123,7 @@ class Prepared:
             )
 
 
-def open_prepared(folder: Path) -> Prepared:
+def open_prepared(folder: Path) -> PreparedTrace:
     """A trace that ``headwater traces`` has prepared; a ConfigError if the folder is something else."""
     file = folder / MANIFEST
     if not folder.is_dir():
@@ -134,7 +134,7 @@ def open_prepared(folder: Path) -> Prepared:
         content = json.loads(file.read_text(encoding="utf-8"))
         if content.get("format") != PREPARED_TRACE:
             raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it again")
-        prepared = Prepared(folder, Manifest.from_json(content))
+        prepared = PreparedTrace(folder, Manifest.from_json(content))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} is damaged ({error}); prepare the trace again") from None
     there = {_node_of(path.parent) for path in (folder / EVENTS).glob("node=*/*.parquet")}

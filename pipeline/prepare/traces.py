@@ -21,7 +21,7 @@ from headwater.pipeline.prepare.prepared_trace import (
     EVENTS,
     Manifest,
     NodeSummary,
-    Prepared,
+    PreparedTrace,
     TypeSummary,
     Unfinished,
     event_hash,
@@ -54,7 +54,7 @@ def prepare(
     *,
     overwrite: bool = False,
     tell: Tell = lambda text: None,
-) -> Prepared:
+) -> PreparedTrace:
     """Make a prepared trace of the raw files in a folder. ``tell`` hears what is waited for."""
     raw_files = check_input(description, folder)
     size = sum(files.size for files in raw_files)
@@ -82,7 +82,7 @@ def prepare(
         )
         write_manifest(unfinished.folder, manifest)
         unfinished.publish()
-    return Prepared(target, manifest)
+    return PreparedTrace(target, manifest)
 
 
 def check_input(description: Description, folder: Path) -> list[RawFiles]:

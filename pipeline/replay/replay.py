@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.pipeline.prepare.prepared_trace import Prepared
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.replay.lockstep import Council, Invitation, Stopped, TaskProgress
 from headwater.pipeline.replay.replay_task import Fed, FeedingOptions, feed
 from headwater.pipeline.replay.rows import READ_ROWS
@@ -80,7 +80,7 @@ class ReplayOutcome:
 
 def replay(
     spark: SparkSession,
-    prepared: Prepared,
+    prepared: PreparedTrace,
     targets: Targets,
     *,
     speed: float = 0.0,
@@ -125,7 +125,7 @@ def replay(
 
 
 def _counts(
-    spark: SparkSession, prepared: Prepared, targets: Targets, *, only_known: bool
+    spark: SparkSession, prepared: PreparedTrace, targets: Targets, *, only_known: bool
 ) -> tuple[dict[str, int], int, int]:
     """By node how many events are for it; how many of all these nodes have already; and how many are for no node."""
     from pyspark.sql import functions as F
@@ -178,7 +178,7 @@ def grouped(counts: Mapping[str, int], nodes: Sequence[str] | Mapping[str, Any],
     return groups
 
 
-def _bounds(spark: SparkSession, prepared: Prepared, targets: Targets) -> tuple[int, ...]:
+def _bounds(spark: SparkSession, prepared: PreparedTrace, targets: Targets) -> tuple[int, ...]:
     """Ends of slices of time that hold about as many events each. Times are counted in buckets, so a moment at which
     very much happens is a slice of its own, however large."""
     from pyspark.sql import functions as F
@@ -207,7 +207,7 @@ def _bounds(spark: SparkSession, prepared: Prepared, targets: Targets) -> tuple[
 class _Task:
     """What runs in the tasks of Spark."""
 
-    prepared: Prepared
+    prepared: PreparedTrace
     node_groups: Sequence[NodeGroup]
     options: FeedingOptions
     invitation: Invitation
@@ -222,7 +222,7 @@ class _Task:
             pass  # the driver has heard of it; to try again would not help
 
 
-def _events_of(prepared: Prepared, node: str, options: FeedingOptions) -> Iterator[pa.RecordBatch]:
+def _events_of(prepared: PreparedTrace, node: str, options: FeedingOptions) -> Iterator[pa.RecordBatch]:
     """The events of a node in the order of the trace, from its files, which hold them in this order."""
     import pyarrow.parquet as pq
 

@@ -18,7 +18,7 @@ from headwater.pipeline.replay.pace import Pace
 from headwater.pipeline.replay.rows import NodeMessage, ReplayStretch, stretches
 from headwater.pipeline.replay.sender import NodeGroup, ReplayRefused, Sender
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.messages.replay import Part
+from headwater.protocol.messages.replay import TracePart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -156,7 +156,7 @@ class _Feeding:
     async def _send_to(self, node: str, messages: list[NodeMessage], watermark_us: int) -> None:
         watermarks = [*(message.first_ts - 1 for message in messages[1:]), watermark_us]
         for message, watermark in zip(messages or [NodeMessage([], 0, 0, 0)], watermarks, strict=True):
-            parts: list[Part] = message.parts
+            parts: list[TracePart] = message.parts
             self._numbers[node] = await self._sender.send(node, parts, watermark, message.last_seq)
         self._watermarks[node] = watermark_us
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.messages.replay import BYTES_MAX, EVENTS_MAX, Part
+from headwater.protocol.messages.replay import BYTES_MAX, EVENTS_MAX, TracePart
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +19,7 @@ READ_ROWS: Final = 8_192  # of a node that are read at once
 class NodeMessage(NamedTuple):
     """What is sent to a node at once."""
 
-    parts: list[Part]
+    parts: list[TracePart]
     first_ts: int
     last_seq: int
     events: int
@@ -61,7 +61,7 @@ class NodeRows:
         else:
             yield NodeMessage(parts, self._times[start], self._seqs[end - 1], end - start)
 
-    def _parts(self, start: int, end: int) -> list[Part]:
+    def _parts(self, start: int, end: int) -> list[TracePart]:
         rows = self._rows.slice(start, end - start)
         types = _listed(rows.column("type"))
         places: dict[str, list[int]] = {}
@@ -75,11 +75,11 @@ class NodeRows:
         for name, mine in places.items():
             chosen = rows if len(places) == 1 else rows.take(mine)
             columns = {attribute: _listed(chosen.column(attribute)) for attribute in self._attributes[name]}
-            parts.append(Part(name, _listed(chosen.column("ts")), _listed(chosen.column("seq")), columns))
+            parts.append(TracePart(name, _listed(chosen.column("ts")), _listed(chosen.column("seq")), columns))
         return parts
 
 
-def _size(parts: list[Part]) -> int:
+def _size(parts: list[TracePart]) -> int:
     """About how many bytes a message takes: only texts can make it large."""
     size = 0
     for part in parts:

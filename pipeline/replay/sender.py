@@ -20,7 +20,16 @@ from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.links import Hub, Keys, LinkSettings
 from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.messages.control import CLIENT
-from headwater.protocol.messages.replay import REPLAYER, UNDER_WAY_MAX, At, Part, Taken, replay, replay_end, replay_from
+from headwater.protocol.messages.replay import (
+    REPLAYER,
+    UNDER_WAY_MAX,
+    At,
+    Taken,
+    TracePart,
+    replay,
+    replay_end,
+    replay_from,
+)
 
 TAKEN_S: Final = 5.0  # a replayer that was killed is known to be gone before that; longer, and another one is there
 ANSWER_S_MAX: Final = 60.0  # at the start, for a node that is being started again
@@ -109,7 +118,7 @@ class Sender:
             raise ReplayError(f"no answer of {where}; is it running, and may {self._group.name!r} connect?") from None
         return {name: node.at for name, node in self._nodes.items() if node.at is not None}
 
-    async def send(self, node: str, parts: list[Part], watermark: int | None, last_seq: int) -> int:
+    async def send(self, node: str, parts: list[TracePart], watermark: int | None, last_seq: int) -> int:
         """Events that follow those sent before, and a watermark. Returns the number of the message when there is room
         for it; ``answered`` tells when it is durable."""
         return await self._send(node, lambda number: replay(number, parts, watermark), last_seq)

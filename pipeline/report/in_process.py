@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Final, NamedTuple
 
-from headwater.pipeline.prepare.prepared_trace import Prepared
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, RunFiles
 from headwater.pipeline.report.matches import (
@@ -177,7 +177,7 @@ class RecordsInProcess:
         born = _Births((i, line) for i, line in self._births.mine(runs) if i in timed)
         return DeliveriesInProcess(lines, born)
 
-    def in_trace(self, trace: Prepared) -> Mapping[tuple[str, str], int]:
+    def in_trace(self, trace: PreparedTrace) -> Mapping[tuple[str, str], int]:
         import pyarrow.parquet as pq
 
         events: dict[tuple[str, str], int] = defaultdict(int)

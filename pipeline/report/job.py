@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headwater.pipeline.prepare.prepared_trace import Prepared
-from headwater.pipeline.report.assemble import MeasuredRun, Spans, assemble
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace
+from headwater.pipeline.report.assemble import assemble
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.in_process import RecordsInProcess
 from headwater.pipeline.report.inputs import Recorded, ReportNote, RunFiles, find_files
 from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.measured import MeasuredRun, Spans
 from headwater.pipeline.report.metrics import Coverage, RunCounts
 from headwater.pipeline.report.on_spark import SparkRecords
 from headwater.pipeline.report.reading import RunRecords
@@ -46,7 +47,7 @@ def report_tables(
     runs: Sequence[Recorded],
     folder: Path | None = None,
     *,
-    trace: Prepared | None = None,
+    trace: PreparedTrace | None = None,
     tell: Tell = lambda text: None,
 ) -> Tables:
     """All tables of a report on these runs; written to the folder if one is given. Without Spark this process reads all
@@ -61,7 +62,11 @@ def report_tables(
 
 
 def _tables(
-    records: RunRecords, run_files: Sequence[RunFiles], runs: Sequence[Recorded], trace: Prepared | None, tell: Tell
+    records: RunRecords,
+    run_files: Sequence[RunFiles],
+    runs: Sequence[Recorded],
+    trace: PreparedTrace | None,
+    tell: Tell,
 ) -> Tables:
     notes = [note for files in run_files for note in files.notes]
     covers, bad = records.coverage()
@@ -95,12 +100,8 @@ def _tables(
         for i in range(len(runs)):
             whole, cut = kept.lines(i)
             bad[i] = bad.get(i, 0) + cut
-            here = delivered.get(i, RunDeliveries())
-            repeated[i] = whole - sum(sink[0] for sink in here.sinks.values()) - sum(here.strangers.values())
-    events: Mapping[tuple[str, str], int] | None = None
-    if trace is not None:
-        tell(f"counting {trace.manifest.events:,} events of the trace")
-        events = records.in_trace(trace)
+            repeated[i] = whole - _distinct(delivered.get(i, RunDeliveries()))
+    events = None if trace is None else _counted(records, trace, tell)
     measured = [
         MeasuredRun(
             run=run,
@@ -120,6 +121,16 @@ def _tables(
         for i, run in enumerate(runs)
     ]
     return assemble(measured, notes, events, None if trace is None else trace.manifest)
+
+
+def _distinct(delivered: RunDeliveries) -> int:
+    """How many deliveries there are, however often each was written."""
+    return sum(sink[0] for sink in delivered.sinks.values()) + sum(delivered.strangers.values())
+
+
+def _counted(records: RunRecords, trace: PreparedTrace, tell: Tell) -> Mapping[tuple[str, str], int]:
+    tell(f"counting {trace.manifest.events:,} events of the trace")
+    return records.in_trace(trace)
 
 
 def _spans(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.prepare.prepared_trace import Prepared
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.report import matches, metrics
 from headwater.pipeline.report.buckets import Buckets, bucket
 from headwater.pipeline.report.inputs import RunFiles, read_lines
@@ -96,7 +96,7 @@ class SparkRecords:
         assert kept is not None
         return SparkDeliveries(kept, seen)
 
-    def in_trace(self, trace: Prepared) -> Mapping[tuple[str, str], int]:
+    def in_trace(self, trace: PreparedTrace) -> Mapping[tuple[str, str], int]:
         rows = trace.events(self._spark).groupBy("node", "type").count().collect()
         return {(row["node"], row["type"]): row["count"] for row in rows}
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from headwater.pipeline.prepare.prepared_trace import Prepared
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.matches import RunComparison, RunDeliveries
 from headwater.pipeline.report.metrics import Coverage, RunCounts
@@ -69,5 +69,5 @@ class RunRecords(Protocol):
         """What sinks were given; None where no run has records of it. In runs that are ``timed`` a latency is counted
         from when the batch with the latest event became part of the trace."""
 
-    def in_trace(self, trace: Prepared) -> Mapping[tuple[str, str], int]:
+    def in_trace(self, trace: PreparedTrace) -> Mapping[tuple[str, str], int]:
         """How many events of each node and type a prepared trace has."""

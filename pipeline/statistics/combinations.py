@@ -34,6 +34,7 @@ from headwater.protocol.pattern import (
     Part,
     Repetition,
     Rule,
+    Selection,
     Window,
     Within,
     leaves,
@@ -93,17 +94,17 @@ class RoleConstraints:
 
     def _chain(self, chain: Chain) -> None:
         for step in chain.steps:
-            where = getattr(step, "within", None) or getattr(step, "range", None)
             role = step.leaf.role
-            if isinstance(where, Within):
-                self._order(role, where.origin)
-                self._bound(where.origin, role, where.length_us)
-            elif isinstance(where, Between):
-                # It lies between the two, whichever comes first, so not further from either than they are apart.
-                reach = max(self._reach(where.one), self._reach(where.other))
-                for end in (where.one, where.other):
-                    self._bound(role, end, reach)
-                    self._bound(end, role, reach)
+            match step.within if isinstance(step, Selection) else step.range:
+                case Within(length_us, origin):
+                    self._order(role, origin)
+                    self._bound(origin, role, length_us)
+                case Between(one, other):
+                    # It lies between the two, whichever comes first, so not further from either than they are apart.
+                    reach = max(self._reach(one), self._reach(other))
+                    for end in (one, other):
+                        self._bound(role, end, reach)
+                        self._bound(end, role, reach)
 
     def _reach(self, role: str) -> int:
         """How long before the anchor a role may lie."""
@@ -134,10 +135,11 @@ class RoleConstraints:
         for left, right in combinations(held, 2):
             for one in left:
                 for other in right:
-                    if isinstance(part, Disjunction):
-                        self._never.add(frozenset((one, other)))
-                    elif isinstance(part, InOrder | Repetition):
-                        self._order(one, other)
+                    match part:
+                        case Disjunction():
+                            self._never.add(frozenset((one, other)))
+                        case InOrder() | Repetition():
+                            self._order(one, other)
         window = getattr(part, "window", None)
         if isinstance(part, InOrder | Conjunction) and isinstance(window, Window) and window.unit == "us":
             for left_part, right_part in combinations(inside, 2):

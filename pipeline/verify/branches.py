@@ -10,7 +10,7 @@ from headwater.pipeline.verify.relations import Roles, Unverifiable, first_of, l
 from headwater.pipeline.verify.repetitions import conjuncts_of, has_inner, repeated_in, with_candidates
 from headwater.pipeline.verify.trees import distances, order_pairs, resolved, roles_in
 from headwater.protocol.expressions import Attribute, Expression, Fold, rewritten, roles_of, walk
-from headwater.protocol.pattern import Conjunction, Leaf, Negation, Part, Repetition, Window, leaves
+from headwater.protocol.pattern import Conjunction, Disjunction, Leaf, Part, Repetition, Window, leaves
 from headwater.protocol.pattern import Sequence as Seq
 
 
@@ -68,12 +68,13 @@ def _check_apart(branch: Part, window: Window, bound: Sequence[str], roles: Role
 
 
 def _limits(part: Part) -> Iterator[Repetition]:
-    if isinstance(part, Repetition):
-        if part.limit is not None:
-            yield part
-    elif not isinstance(part, Leaf | Negation):
-        for inner in part.parts:
-            yield from _limits(inner)
+    match part:
+        case Repetition(limit=limit):
+            if limit is not None:
+                yield part
+        case Seq() | Conjunction() | Disjunction():
+            for inner in part.parts:
+                yield from _limits(inner)
 
 
 def _uncrowded(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.pipeline.prepare.prepared_trace import Prepared, Unfinished
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace, Unfinished
 from headwater.pipeline.spark.paths import to_write
 from headwater.pipeline.verify.compare import KINDS, Difference, RuleFigures, Wanted, compared_with
 from headwater.pipeline.verify.counted import counted_with
@@ -35,7 +35,7 @@ _RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.+?)(?:\s+SQLSTATE|\n
 class Task:
     """What is to be verified."""
 
-    trace: Prepared
+    trace: PreparedTrace
     rules: tuple[Rule, ...]
     types: Mapping[str, EventType]
     """All primitive types that the rules read."""

@@ -341,32 +341,28 @@ def _chain(pattern: Pattern, chain: Chain) -> Branch:
     depth = {chain.anchor.role: 0}
     for order, step in enumerate(chain.steps, start=1):
         own = by_step.get(order, [])
-        if isinstance(step, Selection):
-            unit = len(branch.units)
-            numbers[step.leaf.role] = unit
-            branch.units.append(Unit((step.leaf,)))
-            origin = numbers[step.within.origin]
-            branch.before[unit, origin] = "end"
-            branch.reaches.append(Reach(step.within.length_us, False, frozenset((unit, origin))))
-            branch.steps.append(Choice(unit, step.policy, step.count))
-            branch.where += own
-            depth[step.leaf.role] = depth[step.within.origin] + step.within.length_us
-            reach = depth[step.leaf.role]
-        else:
-            place, left, right, window = _range(step.range, numbers)
-            if isinstance(step, Absence):
-                forbidden = Forbidden(step.leaf, (), place, left, right, (), window, where=tuple(own))
+        match step:
+            case Selection(leaf, policy, within, count):
+                unit = len(branch.units)
+                numbers[leaf.role] = unit
+                branch.units.append(Unit((leaf,)))
+                origin = numbers[within.origin]
+                branch.before[unit, origin] = "end"
+                branch.reaches.append(Reach(within.length_us, False, frozenset((unit, origin))))
+                branch.steps.append(Choice(unit, policy, count))
+                branch.where += own
+                reach = depth[leaf.role] = _depth(within, depth)
+            case Absence(leaf, bounds):
+                place, left, right, window = _range(bounds, numbers)
+                forbidden = Forbidden(leaf, (), place, left, right, (), window, where=tuple(own))
                 branch.forbidden.append(forbidden)
-            else:
-                looks = tuple(condition for condition in own if step.name not in parameters_of(condition))
-                branch.where += [condition for condition in own if step.name in parameters_of(condition)]
-                branch.steps.append(
-                    Measure(step.name, step.function, step.leaf, step.attribute, place, left, right, window, looks)
-                )
-            if isinstance(step.range, Within):
-                reach = depth[step.range.origin] + step.range.length_us
-            else:
-                reach = max(depth[step.range.one], depth[step.range.other])
+                reach = _depth(bounds, depth)
+            case Aggregate(name, function, leaf, attribute, bounds):
+                place, left, right, window = _range(bounds, numbers)
+                looks = tuple(condition for condition in own if name not in parameters_of(condition))
+                branch.where += [condition for condition in own if name in parameters_of(condition)]
+                branch.steps.append(Measure(name, function, leaf, attribute, place, left, right, window, looks))
+                reach = _depth(bounds, depth)
         branch.horizon = max(branch.horizon, reach)
     branch.where += by_step.get(0, [])
     return branch
@@ -375,6 +371,17 @@ def _chain(pattern: Pattern, chain: Chain) -> Branch:
 def _range(
     bounds: Within | Between, numbers: dict[str, int]
 ) -> tuple[Literal["ends", "within"], tuple[int, ...], tuple[int, ...], int]:
-    if isinstance(bounds, Within):
-        return "within", (), (numbers[bounds.origin],), bounds.length_us
-    return "ends", (numbers[bounds.one],), (numbers[bounds.other],), 0
+    match bounds:
+        case Within(length_us, origin):
+            return "within", (), (numbers[origin],), length_us
+        case Between(one, other):
+            return "ends", (numbers[one],), (numbers[other],), 0
+
+
+def _depth(bounds: Within | Between, depth: dict[str, int]) -> int:
+    """How far before the anchor an event within these bounds may lie."""
+    match bounds:
+        case Within(length_us, origin):
+            return depth[origin] + length_us
+        case Between(one, other):
+            return max(depth[one], depth[other])

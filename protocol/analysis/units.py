@@ -197,10 +197,11 @@ class Logical:
 def elementwise(condition: Expression, roles: frozenset[str]) -> bool:
     """Whether the conjunct speaks of each element of these repeated roles in turn and never of several."""
     for part in walk(condition):
-        if isinstance(part, Fold) and part.role in roles:
-            return False
-        if isinstance(part, Attribute) and part.role in roles and part.index:
-            return False
+        match part:
+            case Fold(role=role) if role in roles:
+                return False
+            case Attribute(role=role, index=index) if role in roles and index:
+                return False
     return True
 
 
@@ -211,8 +212,9 @@ def needs_previous(condition: Expression, roles: frozenset[str]) -> bool:
 def needs_whole(condition: Expression, roles: frozenset[str]) -> bool:
     """Whether the conjunct can only be judged on the finished repetition."""
     for part in walk(condition):
-        if isinstance(part, Fold) and part.role in roles:
-            return True
-        if isinstance(part, Attribute) and part.role in roles and part.index in ("first", "last"):
-            return True
+        match part:
+            case Fold(role=role) if role in roles:
+                return True
+            case Attribute(role=role, index="first" | "last") if role in roles:
+                return True
     return False

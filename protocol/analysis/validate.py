@@ -84,18 +84,26 @@ def check_output(pattern: Pattern, value: e.Expression) -> Iterator[Flaw]:
     positive = {leaf.role for leaf in positive_leaves(pattern.root)}
     hidden = {leaf.role for leaf in leaves(pattern.root)} - positive
     repeated = repeated_roles(pattern.root)
+
+    def outside_the_match(role: str) -> Iterator[Flaw]:
+        if role in hidden:
+            yield Flaw(f"{role!r} is not part of the match, so it has no value here", subject=value)
+
     yield from _name_flaws(pattern, value)
     for part in e.walk(value):
-        if isinstance(part, e.Same):
-            yield Flaw("SAME is a condition and has no value", subject=value)
-        if isinstance(part, e.Attribute | e.Fold) and part.role in hidden:
-            yield Flaw(f"{part.role!r} is not part of the match, so it has no value here", subject=value)
-        if isinstance(part, e.Attribute) and part.role in repeated and part.index in ("", "i-1"):
-            yield Flaw(
-                f"{part.role!r} stands for several events here",
-                f"write {part.role}[first].{part.name}, {part.role}[last].{part.name} or an aggregate",
-                value,
-            )
+        match part:
+            case e.Same():
+                yield Flaw("SAME is a condition and has no value", subject=value)
+            case e.Fold(role=role):
+                yield from outside_the_match(role)
+            case e.Attribute(role, name, index):
+                yield from outside_the_match(role)
+                if role in repeated and index in ("", "i-1"):
+                    yield Flaw(
+                        f"{role!r} stands for several events here",
+                        f"write {role}[first].{name}, {role}[last].{name} or an aggregate",
+                        value,
+                    )
 
 
 def negated_groups(root: Part | Chain) -> list[frozenset[str]]:
@@ -108,11 +116,14 @@ def negated_groups(root: Part | Chain) -> list[frozenset[str]]:
 def walk_parts(part: Part) -> Iterator[Part]:
     """The part and everything inside it, in the order of the text."""
     yield part
-    if isinstance(part, Negation):
-        yield from walk_parts(part.part)
-    elif not isinstance(part, Leaf):
-        for inner in part.parts:
+    match part:
+        case Leaf():
+            return
+        case Negation(inner):
             yield from walk_parts(inner)
+        case _:
+            for inner in part.parts:
+                yield from walk_parts(inner)
 
 
 def alternatives(part: Part) -> int:
@@ -265,18 +276,20 @@ class _Tree:
     @staticmethod
     def _skip_next_flaws(root: Part) -> Iterator[Flaw]:
         for part in walk_parts(root):
-            if isinstance(part, Conjunction):
-                yield Flaw(
-                    "SKIP TILL NEXT MATCH needs an order, which AND does not give", "use SKIP TILL ANY MATCH", part
-                )
-            if isinstance(part, Repetition) and len(part.parts) > 1:
-                yield Flaw("SKIP TILL NEXT MATCH cannot repeat a group", "use SKIP TILL ANY MATCH", part)
-            if isinstance(part, Repetition) and part.limit is not None:
-                yield Flaw(
-                    "LIMIT has no use with SKIP TILL NEXT MATCH, which never lists the subsets of a repetition",
-                    "leave LIMIT out",
-                    part,
-                )
+            match part:
+                case Conjunction():
+                    yield Flaw(
+                        "SKIP TILL NEXT MATCH needs an order, which AND does not give", "use SKIP TILL ANY MATCH", part
+                    )
+                case Repetition(parts, limit):
+                    if len(parts) > 1:
+                        yield Flaw("SKIP TILL NEXT MATCH cannot repeat a group", "use SKIP TILL ANY MATCH", part)
+                    if limit is not None:
+                        yield Flaw(
+                            "LIMIT has no use with SKIP TILL NEXT MATCH, which never lists the subsets of a repetition",
+                            "leave LIMIT out",
+                            part,
+                        )
 
 
 def _chain_flaws(chain: Chain) -> Iterator[Flaw]:
@@ -303,14 +316,16 @@ def _chain_flaws(chain: Chain) -> Iterator[Flaw]:
 
 
 def _range_flaws(bounds: Within | Between, role: str, earlier: Iterable[str]) -> Iterator[Flaw]:
-    names = (bounds.origin,) if isinstance(bounds, Within) else (bounds.one, bounds.other)
+    match bounds:
+        case Within(length_us, origin):
+            names, wrong = [origin], "a window cannot be shorter than nothing" if length_us < 0 else ""
+        case Between(one, other):
+            names, wrong = [one, other], "nothing lies between an event and itself" if one == other else ""
     for name in names:
         if name not in earlier:
             yield Flaw(f"unbound name {name!r}", "a range starts from a part introduced before", role)
-    if isinstance(bounds, Within) and bounds.length_us < 0:
-        yield Flaw("a window cannot be negative", "", role)
-    if isinstance(bounds, Between) and bounds.one == bounds.other:
-        yield Flaw("nothing lies between an event and itself", "", role)
+    if wrong:
+        yield Flaw(wrong, "", role)
 
 
 def _condition_flaws(pattern: Pattern, condition: e.Expression) -> Iterator[Flaw]:

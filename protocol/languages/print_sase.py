@@ -74,16 +74,18 @@ def print_sase(rule: Rule) -> str:
 
 
 def _root(root: Part, outermost: Window | None) -> str:
-    if isinstance(root, Repetition):
-        raise PrintError("a repetition needs a SEQ with a window around it")
-    if not isinstance(root, Sequence | Conjunction):
-        return _part(root)
-    inside = _inside(root)
-    if outermost is not None and outermost.bounds == "ends":
-        if outermost.unit == "events":
-            raise PrintError("a window that counts events spans the whole match: its bounds must be 'span'")
-        inside += f"; {window(outermost.length)}"
-    return f"{_word(root)}({inside})"
+    match root:
+        case Repetition():
+            raise PrintError("a repetition needs a SEQ with a window around it")
+        case Sequence() | Conjunction():
+            inside = _inside(root)
+            if outermost is not None and outermost.bounds == "ends":
+                if outermost.unit == "events":
+                    raise PrintError("a window that counts events spans the whole match: its bounds must be 'span'")
+                inside += f"; {window(outermost.length)}"
+            return f"{_word(root)}({inside})"
+        case _:
+            return _part(root)
 
 
 def _part(part: Part) -> str:

@@ -96,12 +96,13 @@ class ExpressionPrinter:
 
     def _binary(self, operator: str, left: e.Expression, right: e.Expression) -> tuple[int, str]:
         if operator in ("in", "not in"):
-            if isinstance(right, e.Items):
-                members = f"({self.listed(right.items)})"
-            elif isinstance(right, e.Remote):
-                members = self.text(right)
-            else:
-                raise PrintError("IN needs a list or a REMOTE table on its right")
+            match right:
+                case e.Items(items):
+                    members = f"({self.listed(items)})"
+                case e.Remote():
+                    members = self.text(right)
+                case _:
+                    raise PrintError("IN needs a list or a REMOTE table on its right")
             return COMPARISON, f"{self.text(left, SUM)} {operator} {members}"
         if operator in e.COMPARISONS:
             return COMPARISON, f"{self.text(left, SUM)} {operator} {self.text(right, SUM)}"

@@ -19,7 +19,8 @@ from headwater.protocol.languages.foreign_syntax import Language
 from headwater.protocol.languages.grammar_actions import SyntaxMistake
 from headwater.protocol.languages.parser import parse_text
 from headwater.protocol.languages.sase import SaseBuilder, leaf_parts
-from headwater.protocol.languages.tesla import aggregates_in, build_tesla, next_name
+from headwater.protocol.languages.tesla import build_tesla, next_name
+from headwater.protocol.languages.tesla_meaning import aggregates_in
 from headwater.protocol.languages.type_checking import Types
 from headwater.protocol.pattern import Rule
 

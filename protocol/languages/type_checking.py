@@ -307,12 +307,17 @@ def a(kind: str) -> str:
 
 def named(typed: TypedExpression) -> str:
     """How a hint calls an operand."""
-    expression = typed.expression
-    if isinstance(expression, e.Attribute):
-        return f"{expression.role}.{expression.name}" if expression.role else expression.name
-    if isinstance(expression, e.Constant):
-        return repr(expression.value) if isinstance(expression.value, str) else str(expression.value)
-    return {e.Parameter: "the parameter", e.Call: "the result"}.get(type(expression), "the expression")
+    match typed.expression:
+        case e.Attribute(role=role, name=name):
+            return f"{role}.{name}" if role else name
+        case e.Constant(value):
+            return repr(value) if isinstance(value, str) else str(value)
+        case e.Parameter():
+            return "the parameter"
+        case e.Call():
+            return "the result"
+        case _:
+            return "the expression"
 
 
 def signature(function: Function) -> str:

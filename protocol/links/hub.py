@@ -30,7 +30,7 @@ from headwater.protocol.links.frames import (
     speaks_another_version,
 )
 from headwater.protocol.links.keys import Keys, raw_key
-from headwater.protocol.links.link import HubLink, Traffic
+from headwater.protocol.links.link import HubLink, SocketTraffic
 from headwater.protocol.links.notifications import (
     Acknowledged,
     Down,
@@ -330,7 +330,7 @@ class Hub:
     def peers(self) -> list[str]:
         return list(self._links)
 
-    def traffic(self, peer: str) -> Traffic:
+    def traffic(self, peer: str) -> SocketTraffic:
         return self._links[peer].traffic
 
     def meeting(self, peer: str) -> tuple[str, str] | None:

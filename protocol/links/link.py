@@ -13,7 +13,7 @@ from headwater.protocol.links.sockets import FrameSocket
 
 
 @dataclass(slots=True)
-class Traffic:
+class SocketTraffic:
     """Everything that crossed the sockets of one link since the hub began, acknowledgements and heartbeats included."""
 
     frames_in: int = 0
@@ -29,7 +29,7 @@ class HubLink:
         self.public_key = public_key
         self.wire: FrameSocket | None = None  # its own where it dials, the hub's where it is dialed
         self.route = b""
-        self.traffic = Traffic()
+        self.traffic = SocketTraffic()
         self._counters = counters
         self.refusal = ""  # the last one that was said aloud
         self.is_removed = False

@@ -33,7 +33,7 @@ BYTES_MAX: Final = 1 << 20
 """Of one message: well below the largest frame of a link."""
 
 
-class Part(NamedTuple):
+class TracePart(NamedTuple):
     """Events of one type at one node, by columns and in the order of the trace."""
 
     type: str
@@ -41,9 +41,9 @@ class Part(NamedTuple):
     seq: list[int]
     columns: dict[str, list[Any]]
 
-    def cut(self, start: int, end: int) -> Part:
+    def cut(self, start: int, end: int) -> TracePart:
         columns = {name: values[start:end] for name, values in self.columns.items()}
-        return Part(self.type, self.ts[start:end], self.seq[start:end], columns)
+        return TracePart(self.type, self.ts[start:end], self.seq[start:end], columns)
 
 
 class At(NamedTuple):
@@ -66,7 +66,7 @@ def replay_from(trace: str) -> bytes:
     return packed
 
 
-def replay(number: int, parts: list[Part], watermark: int | None) -> bytes:
+def replay(number: int, parts: list[TracePart], watermark: int | None) -> bytes:
     packed: bytes = msgpack.packb(["replay", number, parts, watermark])
     return packed
 

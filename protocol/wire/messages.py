@@ -1,13 +1,11 @@
 """The bytes of messages: msgpack, with event rows as lists or columns, and rules in their canonical encoding.
 
-``Wire`` is for ends that know the same event types and rules. ``LinkWire`` is one end of a link whose ends may differ:
-what is needed to read a message travels with the first message that needs it.
+``Wire`` is for ends that know the same event types and rules; ``protocol.wire.link_wire`` is for those that may differ.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, cast, get_args
 
@@ -15,7 +13,7 @@ import msgpack
 
 from headwater.protocol import subscriptions, tallies
 from headwater.protocol.analysis.partial_rules import Contest, PartialRule
-from headwater.protocol.composites import CompositeSpec, carrying_spec, wire_specs
+from headwater.protocol.composites import CompositeSpec, wire_specs
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Expression
@@ -28,19 +26,17 @@ from headwater.protocol.pattern import Rule
 from headwater.protocol.tallies import Extreme, Total
 from headwater.protocol.wire import codec
 from headwater.protocol.wire.codec import CodecError
-from headwater.protocol.wire.rows import TIME_MAX, RowReader, RowWriter, Schemas, made_of, read_value, written_value
+from headwater.protocol.wire.rows import TIME_MAX, RowReader, RowWriter, Schemas, read_value, written_value
 
-_BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL, _SCHEMAS = range(8)
+_BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL, SCHEMAS = range(8)
 _SHIFT_MAX: Final = 1074  # the least float is 2 ** -1074: no sum of floats needs more
 PIECEWISE_BYTES: Final = 128  # smaller messages hold few events and are read faster as a whole
-SCHEMAS_MAX: Final = 10_000  # of one link: far more types and rules than any network has, far less than hurts
 
 # Pieces of msgpack. Batches are put together from them, so that the bytes of a row serve for every link it goes to.
 _NONE, _FALSE, _TRUE, _EMPTY = b"\xc0", b"\xc2", b"\xc3", b"\x90"
 _LISTS: Final = tuple(bytes([0x90 + size]) for size in range(16))
 _BATCH_HEAD: Final = _LISTS[4] + bytes([_BATCH])
 _NOTIFY_HEAD: Final = _LISTS[4] + bytes([_NOTIFY])
-_SCHEMAS_HEAD: Final = _LISTS[3] + bytes([_SCHEMAS])
 
 codec.register(
     *(getattr(messages, name) for name in messages.CONTROL),
@@ -134,126 +130,11 @@ class Wire:
 
     def decode(self, data: bytes) -> Message:
         """The message that these bytes are, or a CodecError."""
-        return _checked(lambda: self._read(data))
+        return checked(lambda: self._read(data))
 
     def _read(self, data: bytes) -> Message:
-        message = _piecewise(data, self._reader)
-        return message if message is not None else _message(msgpack.unpackb(data), self._reader)
-
-
-class LinkWire:
-    """One end of a link. It tells the other end once what its messages are made of, and remembers what it was told.
-
-    Messages must be decoded in the order in which they were encoded, and none may be lost. Ends that were saved go on
-    where they were.
-    """
-
-    def __init__(self, types: Iterable[EventType]) -> None:
-        """``types``: what this node knows of event types; all that it sends are among them."""
-        self._types = tuple(sorted(types, key=lambda declared: declared.name))
-        self._begin({}, {}, {})
-
-    def _begin(
-        self, announced: Schemas, types: dict[int, EventType], specs: dict[tuple[str, int], CompositeSpec]
-    ) -> None:
-        self._wire = _shared_wire(self._types)
-        self._named = {declared.name: declared for declared in self._types}
-        self._announced = announced
-        """Types by number and parts of specs by (rule, version), as the other end knows them from us."""
-        self._heard_types = types
-        self._heard_specs = specs
-        self._reader = RowReader(types, specs)
-
-    def reset(self) -> None:
-        """The other end remembers nothing of us, and will send nothing more of what it had begun to say."""
-        self._begin({}, {}, {})
-
-    def retyped(self, types: Iterable[EventType]) -> None:
-        """The node knows other types from now on; what was said so far holds."""
-        self._types = tuple(sorted(types, key=lambda declared: declared.name))
-        self._begin(self._announced, self._heard_types, self._heard_specs)
-
-    @property
-    def wire(self) -> Wire:
-        """What encodes for all links of this process with the same types, for accounts."""
-        return self._wire
-
-    def encode(self, message: Message) -> bytes:
-        data, used = self._wire.encode_noting(message)
-        if not used:
-            return data
-        announced, fresh = self._announced, []
-        for key, schema in used.items():
-            content: Any = schema if isinstance(schema, EventType) else made_of(schema)
-            if announced.get(key) != content:
-                announced[key] = content
-                fresh.append(_type_schema(key, content) if content is schema else _spec_schema(*content))
-        return b"".join((_SCHEMAS_HEAD, cast(bytes, msgpack.packb(fresh)), data)) if fresh else data
-
-    def decode(self, data: bytes) -> Message:
-        """The message that these bytes are, or a CodecError. Schemas that came with it are known from then on."""
-        return _checked(lambda: self._read(data))
-
-    def _read(self, data: bytes) -> Message:
-        message = _piecewise(data, self._reader)
-        if message is not None:
-            return message
-        plain = msgpack.unpackb(data)
-        match plain:
-            case [7, list(schemas), inside]:
-                for schema in schemas:
-                    self._learn(schema)
-                plain = inside
-        return _message(plain, self._reader)
-
-    def _learn(self, schema: Any) -> None:
-        if len(self._heard_types) + len(self._heard_specs) >= SCHEMAS_MAX:
-            raise CodecError(f"more than {SCHEMAS_MAX} event types and rules were declared on one link")
-        match schema:
-            case [int(number), str(name), list(attributes)]:
-                event_type = _read_type(name, attributes)
-                own_type = self._named.get(name, event_type)
-                if own_type is not event_type:
-                    raise CodecError(
-                        f"events {event_type!r}, which are {own_type!r} here; give all nodes the same network file"
-                    )
-                self._heard_types[number] = event_type
-            case [str(rule), int(version), str(name), list(attributes), list(roles), list(repeated), bool(is_plain)]:
-                shape = [*map(type, roles), *map(type, repeated)]
-                if len(roles) != len(repeated) or shape != [*[str] * len(roles), *[bool] * len(roles)]:
-                    raise CodecError(f"a malformed composite of rule {rule!r:.60}")
-                made_from = _read_type(name, attributes), tuple(roles), tuple(repeated), is_plain
-                self._heard_specs[rule, version] = carrying_spec(rule, version, *made_from)
-            case _:
-                raise CodecError("a malformed declaration of an event type or a composite")
-
-    def __getstate__(self) -> Any:
-        return self._types, self._announced, self._heard_types, [made_of(spec) for spec in self._heard_specs.values()]
-
-    def __setstate__(self, state: Any) -> None:
-        self._types, announced, types, specs = state
-        self._begin(announced, types, {(parts[0], parts[1]): carrying_spec(*parts) for parts in specs})
-
-
-@lru_cache(maxsize=16)
-def _shared_wire(types: tuple[EventType, ...]) -> Wire:
-    """One for all links, so that a row that goes over several of them is encoded once."""
-    return Wire(types)
-
-
-def _type_schema(number: int, event_type: EventType) -> list[Any]:
-    return [number, *event_type.declaration()]
-
-
-def _spec_schema(rule: str, version: int, event_type: EventType, roles: Any, repeated: Any, plain: bool) -> list[Any]:
-    return [rule, version, *event_type.declaration(), roles, repeated, plain]
-
-
-def _read_type(name: str, attributes: list[Any]) -> EventType:
-    pairs = [(attribute, kind) for attribute, kind in attributes]
-    if not all(type(text) is str for pair in pairs for text in pair):
-        raise CodecError(f"a malformed event type {name!r:.60}")
-    return EventType(name, pairs)
+        message = read_piecewise(data, self._reader)
+        return message if message is not None else read_plain(msgpack.unpackb(data), self._reader)
 
 
 # ----------------------------------------------------------------------------------------------------- reading messages
@@ -263,7 +144,7 @@ _EXPRESSIONS: Final = get_args(Expression)
 _INTEGERS: Final = {int}
 
 
-def _checked(read: Callable[[], Message]) -> Message:
+def checked(read: Callable[[], Message]) -> Message:
     try:
         return read()
     except CodecError:
@@ -274,7 +155,7 @@ def _checked(read: Callable[[], Message]) -> Message:
         raise CodecError(f"not a message: {type(error).__name__}: {error}") from error
 
 
-def _piecewise(data: bytes, reader: RowReader) -> Message | None:
+def read_piecewise(data: bytes, reader: RowReader) -> Message | None:
     """A large batch or notification, read piece by piece, so that the bytes of each piece are known and can be passed
     on. None: it is something else, or begins as none of ours would begin, and is to be read as a whole."""
     if len(data) < PIECEWISE_BYTES or not data.startswith((_BATCH_HEAD, _NOTIFY_HEAD)):
@@ -324,7 +205,7 @@ def _notify(tree: Any, epoch: Any, groups: list[Sequence[Any]]) -> Notify:
     return Notify(tree, _integer(epoch), rows)
 
 
-def _message(plain: Any, reader: RowReader) -> Message:
+def read_plain(plain: Any, reader: RowReader) -> Message:
     if type(plain) is list and len(plain) == 4 and plain[0] == _BATCH:  # most are batches
         _, items, watermarks, floor_us = plain
         if type(items) is not list:
@@ -455,14 +336,17 @@ def _key(ts: Any, node: Any, seq: Any) -> tuple[int, str, int]:
 
 def _part(plain: Any) -> tallies.Part:
     part = tallies.from_plain(plain)
-    if isinstance(part, Total):
-        least = min(part.count, part.reals, part.shift, part.above, part.below)
-        if least < 0 or part.shift > _SHIFT_MAX:
-            raise CodecError("a sum that nothing can add up to")
-    elif isinstance(part, Extreme):
-        read_value(part.value)
-        if part.value is None:
-            raise CodecError("an extreme of nothing")
-    elif part is not None:
-        _count(part)
+    match part:
+        case Total():
+            least = min(part.count, part.reals, part.shift, part.above, part.below)
+            if least < 0 or part.shift > _SHIFT_MAX:
+                raise CodecError("a sum that nothing can add up to")
+        case Extreme():
+            read_value(part.value)
+            if part.value is None:
+                raise CodecError("an extreme of nothing")
+        case None:
+            pass
+        case _:
+            _count(part)
     return part

@@ -68,11 +68,23 @@ def change(cluster: Cluster, method: str, path: str, body: Any = None) -> Any:
 
 
 def deploy(cluster: Cluster, text: str, name: str, node: str) -> tuple[int, int]:
-    """A rule and a sink for it; from when on both hold."""
+    """A rule and a sink for it; from when on both hold. Some node has heard of it: a change that none has heard of when
+    the coordinator loses its memory is lost with it (docs/reliability.md)."""
     since = change(cluster, "POST", "/rules", {"text": text})["holds_from_us"]
     to = {"file": f"{name}.jsonl"}
     asked = {"node": node, "subscribe": name, "to": to}
-    return since, change(cluster, "POST", "/subscriptions", asked)["holds_from_us"]
+    heard = change(cluster, "POST", "/subscriptions", asked)["holds_from_us"]
+    plan = cluster.ask_coordinator("GET", "/plans")[1]["plan"]
+    until(
+        lambda: any(plan in plans_of(cluster, one) for one in cluster.network.nodes),
+        f"a node hears of plan {plan}",
+        cluster,
+    )
+    return since, heard
+
+
+def plans_of(cluster: Cluster, node: str) -> set[int]:
+    return {int(plan) for plan in (cluster.ask(node, "/tables") or {}).get("plans", ())}
 
 
 def rules_of(cluster: Cluster) -> list[str]:

@@ -18,6 +18,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import yaml
 
 import headwater as hw
 from headwater.node.engine import Engine as CoreEngine
@@ -420,6 +421,20 @@ def test_equal_seeds_give_equal_runs_and_no_strategy_changes_what_sinks_receive(
     assert len(shorter.events) < len(runs[0].events)
 
 
+def test_a_network_may_be_a_text_or_a_dict(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(NETWORK).parent)  # where the files are that the network names
+    text = Path(NETWORK).read_text(encoding="utf-8")
+    wanted = hw.simulate(NETWORK, duration="1 min").figures
+    assert hw.simulate(text, duration="1 min").figures == wanted
+    assert hw.simulate(yaml.safe_load(text), duration="1 min").figures == wanted
+    read = hw.read_network(text)
+    assert hw.simulate(read, duration="1 min").figures == wanted
+    assert len(hw.simulate(read, compare=False).events) > 0
+    with pytest.raises(hw.NetworkFileError) as error:
+        hw.simulate(text.replace("sinks:", "sink:"))
+    assert str(error.value).startswith("network:")
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -434,9 +449,12 @@ def test_what_cannot_be_simulated_is_refused_with_a_sentence(arguments: dict[str
 
 
 def test_a_network_without_its_file_has_no_events_to_simulate() -> None:
-    for other in (5, FIRE):
-        with pytest.raises(hw.ConfigError, match="is not a network; give the path of a network file"):
-            hw.simulate(other)  # type: ignore[arg-type]
+    with pytest.raises(hw.ConfigError, match="5 is not a network; give the path of a network file"):
+        hw.simulate(5)  # type: ignore[arg-type]
+    with pytest.raises(hw.ConfigError, match="this dict is not a network"):
+        hw.simulate({"nodes": {1j}})
+    with pytest.raises(hw.NetworkFileError, match="network:2:38: this is not YAML"):
+        hw.simulate(FIRE)
     with pytest.raises(hw.ConfigError, match="a Network alone has no events"):
         hw.simulate(hw.read_network(NETWORK).network)  # type: ignore[arg-type]
 

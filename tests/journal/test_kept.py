@@ -23,6 +23,7 @@ import pytest
 from headwater.coordinator.daemon.folder import DataFolder, read_setup
 from headwater.coordinator.daemon.snapshot import StateError, machine_format
 from headwater.node.daemon.daemon import DaemonSettings
+from headwater.node.daemon.journal_records import KINDS
 from headwater.node.daemon.process import recovered
 from headwater.node.snapshot import state_format
 from headwater.protocol.analysis.horizons import horizon_us
@@ -153,6 +154,32 @@ def test_classes_are_saved_as_their_format_says() -> None:
                 assert fields in kept[kind]["shapes"].get(name, []), (
                     f"{kind}s save {name} with the fields {fields}, which format {found['number']} does not have"
                 )
+
+
+RECORDS = (
+    "now_us address http version",
+    "now_us peer last_seq payloads",
+    "now_us source rows watermark position publication",
+    "now_us sources",
+    "now_us timer",
+    "now_us peer life era",
+    "now_us peer life era",
+    "now_us peer seq",
+    "now_us sink number",
+    "now_us payload",
+    "now_us trace parts watermark last_seq",
+    "now_us since_us sources",
+    "now_us sources",
+)
+"""The fields of the records in journals, by the number of their kind. Add to it, and change nothing."""
+
+
+def test_records_of_earlier_journals_are_read_as_they_are() -> None:
+    assert len(KINDS) == len(RECORDS), "write the fields of the new kind below the others"
+    for kind, written in zip(KINDS, RECORDS, strict=True):
+        fields = tuple(written.split())
+        assert kind._fields[: len(fields)] == fields
+        assert {*kind._fields[len(fields) :]} <= kind._field_defaults.keys(), "records without it must be readable"
 
 
 @pytest.mark.parametrize("role", ["near", "coordinator"])

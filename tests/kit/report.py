@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from headwater.pipeline.prepare.prepared_trace import Prepared
+from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.report.inputs import Recorded
 from headwater.pipeline.report.job import report_tables
 from headwater.pipeline.report.tables import KINDS, Tables
 
 
-def tables_of(spark: Any, runs: Sequence[Recorded], *, trace: Prepared | None = None) -> Tables:
+def tables_of(spark: Any, runs: Sequence[Recorded], *, trace: PreparedTrace | None = None) -> Tables:
     """The tables as Spark makes them; they are those that are made without it."""
     found = report_tables(spark, runs, trace=trace)
     assert_same_tables(found, report_tables(None, runs, trace=trace))

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.node.engine import Engine
@@ -164,12 +165,8 @@ class Verdict:
 @contextmanager
 def columns_from(count: int) -> Iterator[None]:
     """Within it, so many events that come together are kept as columns, and batches of any size are read by pieces."""
-    before = vars(wire_rows)["LAZY_LEAST"], wire.PIECEWISE_BYTES
-    vars(wire_rows)["LAZY_LEAST"], vars(wire)["PIECEWISE_BYTES"] = count, 0
-    try:
+    with patch.object(wire_rows, "LAZY_LEAST", count), patch.object(wire, "PIECEWISE_BYTES", 0):
         yield
-    finally:
-        vars(wire_rows)["LAZY_LEAST"], vars(wire)["PIECEWISE_BYTES"] = before
 
 
 def run(case: NetworkCase, strategy: str, faults: bool = False) -> Outcome:

@@ -23,7 +23,7 @@ from headwater.pipeline.prepare.prepared_trace import (
     EVENTS,
     Manifest,
     NodeSummary,
-    Prepared,
+    PreparedTrace,
     TypeSummary,
     write_manifest,
 )
@@ -265,7 +265,7 @@ def for_small_data(spark: Any) -> Iterator[None]:
             spark.conf.set(name, value)
 
 
-def prepared_from(folder: Path, events: Sequence[Event]) -> Prepared:
+def prepared_from(folder: Path, events: Sequence[Event]) -> PreparedTrace:
     """The events as ``headwater traces`` would prepare them."""
     for node in {event.node for event in events}:
         mine = sorted((event for event in events if event.node == node), key=lambda event: event.key)
@@ -284,4 +284,4 @@ def prepared_from(folder: Path, events: Sequence[Event]) -> Prepared:
     }
     manifest = Manifest("letters", len(events), *span, "00ff", types, nodes, COLUMNS)
     write_manifest(folder, manifest)
-    return Prepared(folder, manifest)
+    return PreparedTrace(folder, manifest)

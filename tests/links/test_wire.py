@@ -15,7 +15,8 @@ from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Advertise, Batch, Message, Notify, Run, Want, Watermark
 from headwater.protocol.wire.codec import CodecError
-from headwater.protocol.wire.messages import LinkWire, Wire
+from headwater.protocol.wire.link_wire import LinkWire
+from headwater.protocol.wire.messages import Wire
 from tests.kit.builders import TYPES, chain, each, rule
 
 PAIR = rule(chain("A a", each("B b", 100, "a")), name="pair", emits="X", out={"v": "a.v"})
@@ -337,7 +338,7 @@ def test_malformed_schemas_are_refused(schema: object) -> None:
 
 
 def test_a_link_takes_only_so_many_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.protocol.wire.messages.SCHEMAS_MAX", 20)
+    monkeypatch.setattr("headwater.protocol.wire.link_wire.SCHEMAS_MAX", 20)
     wire = LinkWire(())
     for number in range(20):
         wire.decode(msgpack.packb([7, [[number, f"T{number}", []]], [2, 1, 5]]))

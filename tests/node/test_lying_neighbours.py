@@ -39,7 +39,7 @@ from headwater.protocol.messages.neighbour import (
 )
 from headwater.protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
 from headwater.protocol.subscriptions import parse_subscription
-from headwater.protocol.wire.messages import LinkWire
+from headwater.protocol.wire.link_wire import LinkWire
 from tests.kit.patience import patiently
 from tests.kit.processes import Cluster, until
 from tests.kit.strangers import EVERYTHING, NODES, SEED, TEMP, Load, Memory, Rogue, address, assert_all_found, cluster

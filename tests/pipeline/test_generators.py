@@ -20,19 +20,19 @@ from headwater.pipeline.generate.model import (
     Bursty,
     Choice,
     Derived,
+    GeneratedStream,
     Generation,
     Motion,
     Normal,
     Poisson,
     Regular,
-    Stream,
     Uniform,
     zipf_shares,
 )
 from headwater.pipeline.generate.motion import DEGREE_M, extent_m, positions
 from headwater.pipeline.generate.seeded_random import cosines, exponentials, key_of, logarithms, normals, uniforms
 from headwater.pipeline.generate.values import NormalValues
-from headwater.pipeline.prepare.prepared_trace import HEADER, Prepared
+from headwater.pipeline.prepare.prepared_trace import HEADER, PreparedTrace
 from headwater.protocol.errors import ConfigError
 from tests.kit.slips import is_shown
 
@@ -150,7 +150,7 @@ def test_a_chunk_needs_none_before_it(arrivals: Arrivals) -> None:
 
 
 def drawn(attributes: Mapping[str, Attribute], count: int = 40_000) -> dict[str, Any]:
-    return NormalValues(5, 0, Stream(("A",), ("n1",), 1.0, attributes=attributes)).drawn(0, 0, count)
+    return NormalValues(5, 0, GeneratedStream(("A",), ("n1",), 1.0, attributes=attributes)).drawn(0, 0, count)
 
 
 def test_correlations_are_as_given() -> None:
@@ -174,7 +174,7 @@ def test_a_value_follows_the_event_before() -> None:
 
 
 def test_values_do_not_depend_on_the_chunk_they_are_made_in() -> None:
-    stream = Stream(("A",), ("n1",), 1.0, attributes={"x": Normal(20, 5, previous=0.97)})
+    stream = GeneratedStream(("A",), ("n1",), 1.0, attributes={"x": Normal(20, 5, previous=0.97)})
     values = NormalValues(5, 0, stream)
     whole = values.drawn(3, 0, 5000)["x"]
     assert whole[4000:].tolist() == values.drawn(3, 4000, 1000)["x"].tolist()
@@ -245,7 +245,7 @@ def test_vehicles_differ() -> None:
 # -- on Spark ----------------------------------------------------------------------------------------------------------
 
 STREAMS = (
-    Stream(
+    GeneratedStream(
         ("T1", "T2", "T3"),
         ("a", "b", "c"),
         4.0,
@@ -258,18 +258,20 @@ STREAMS = (
             "share": Uniform(2, 3),
         },
     ),
-    Stream(("Alarm",), ("b",), 0.5, Bursty(10_000_000, 50_000_000), attributes={"level": Uniform(1, 3, "int")}),
-    Stream(("Position",), ("a", "b", "c"), 0.6, Regular(), motion=replace(MOTION, vehicles=6)),
+    GeneratedStream(
+        ("Alarm",), ("b",), 0.5, Bursty(10_000_000, 50_000_000), attributes={"level": Uniform(1, 3, "int")}
+    ),
+    GeneratedStream(("Position",), ("a", "b", "c"), 0.6, Regular(), motion=replace(MOTION, vehicles=6)),
 )
 SMALL = Generation("small", 11, 1_000_000_000, HOUR_US, STREAMS, PLACES)
 
 
 @pytest.fixture(scope="module")
-def small(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def small(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> PreparedTrace:
     return generate(spark, SMALL, tmp_path_factory.mktemp("generated") / "small")
 
 
-def test_a_generated_trace_is_a_prepared_one(spark: Any, small: Prepared) -> None:
+def test_a_generated_trace_is_a_prepared_one(spark: Any, small: PreparedTrace) -> None:
     small.check(spark)
     manifest = small.manifest
     assert abs(manifest.events - SMALL.expected()) < 6 * math.sqrt(SMALL.expected())
@@ -291,7 +293,7 @@ def test_a_generated_trace_is_a_prepared_one(spark: Any, small: Prepared) -> Non
     assert all(row["max(seq)"] == row["count(1)"] for row in numbered)
 
 
-def test_events_are_the_same_however_they_are_divided(spark: Any, small: Prepared, tmp_path: Path) -> None:
+def test_events_are_the_same_however_they_are_divided(spark: Any, small: PreparedTrace, tmp_path: Path) -> None:
     """Rows that Spark has put into more and other tasks are the same rows; another seed gives others."""
     from pyspark.sql import functions as F
 
@@ -307,7 +309,7 @@ def test_events_are_the_same_however_they_are_divided(spark: Any, small: Prepare
     assert summed(replace(SMALL, seed=12), 5) != written
 
 
-def test_values_nodes_and_skew_are_as_described(spark: Any, small: Prepared) -> None:
+def test_values_nodes_and_skew_are_as_described(spark: Any, small: PreparedTrace) -> None:
     rows = [row.asDict() for row in small.events(spark).orderBy("node", "seq").collect()]
     plain = [row for row in rows if row["type"].startswith("T")]
     for node, share in zip("abc", zipf_shares(3, 2.0), strict=True):
@@ -374,7 +376,7 @@ def test_a_description_says_what_is_made_up(tmp_path: Path) -> None:
     assert (found.name, found.seed, found.duration_us) == ("made", 9, 5_400_000_000)
     assert found.start_us == 1_769_857_200_000_000
     plain, moving, more = found.streams
-    assert plain == Stream(("A", "B"), ("a",), 2.0, Bursty(5_000_000, 60_000_000), types_zipf=1.5)
+    assert plain == GeneratedStream(("A", "B"), ("a",), 2.0, Bursty(5_000_000, 60_000_000), types_zipf=1.5)
     assert moving.motion == Motion(50, 45.0, 45.1, 7.0, 7.1, 3.0, 9.0, 100.0)
     assert (moving.rate_per_s, moving.arrivals) == (100.0, Regular())
     assert more.attributes == {

@@ -22,7 +22,7 @@ from headwater.pipeline.prepare.prepared_trace import (
     EVENTS,
     Manifest,
     NodeSummary,
-    Prepared,
+    PreparedTrace,
     TypeSummary,
     open_prepared,
     write_manifest,
@@ -47,7 +47,7 @@ def case() -> NetworkCase:
 
 
 @pytest.fixture(scope="module")
-def trace(case: NetworkCase, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def trace(case: NetworkCase, tmp_path_factory: pytest.TempPathFactory) -> PreparedTrace:
     """The events of the case as ``headwater traces`` would prepare them; those of each node in two files."""
     folder = tmp_path_factory.mktemp("trace") / "letters"
     events = promised(case)
@@ -83,7 +83,7 @@ def test_nodes_are_divided_by_their_events_and_no_task_is_without() -> None:
 
 
 def test_a_task_that_is_killed_goes_on_and_no_event_is_born_twice(
-    case: NetworkCase, trace: Prepared, spark: Any, tmp_path: Path
+    case: NetworkCase, trace: PreparedTrace, spark: Any, tmp_path: Path
 ) -> None:
     pids: dict[int, int] = {}
 
@@ -110,7 +110,7 @@ def test_a_task_that_is_killed_goes_on_and_no_event_is_born_twice(
 
 
 def test_what_the_network_has_no_source_for_is_named_or_left_out(
-    case: NetworkCase, trace: Prepared, spark: Any, tmp_path: Path
+    case: NetworkCase, trace: PreparedTrace, spark: Any, tmp_path: Path
 ) -> None:
     with replaying(case, "st", tmp_path) as cluster:
         found = targets(cluster)
@@ -123,7 +123,7 @@ def test_what_the_network_has_no_source_for_is_named_or_left_out(
         outcome = replay(spark, trace, fewer, only_known=True, tasks=1)
         assert (outcome.sent, outcome.left_out) == (1_500 - lacking, lacking)
         wrong = Targets("test", found.addresses, found.sources, {**found.attributes, "A": ("k",)})
-        other = Prepared(trace.folder, replace(trace.manifest, checksum="another"))
+        other = PreparedTrace(trace.folder, replace(trace.manifest, checksum="another"))
         with pytest.raises(ReplayRefused, match=r"p\d has begun with another trace"):
             replay(spark, other, wrong)
 
@@ -137,7 +137,7 @@ def headwater(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run_to_its_end(command, cwd=folder, env=environment, text=True)
 
 
-def network_text(trace: Prepared) -> str:
+def network_text(trace: PreparedTrace) -> str:
     rules = "\n".join(f"  - |\n{_indented(each)}" for each in RULES.strip().split("\n\n"))
     return f"""
 events: {{A: {{k: int, v: float, s: string?}}, B: {{k: int, v: float}}, C: {{k: int, v: float, s: string?}}}}
@@ -159,7 +159,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def test_the_command_replays_into_a_run(spark: Any, case: NetworkCase, trace: Prepared, tmp_path: Path) -> None:
+def test_the_command_replays_into_a_run(spark: Any, case: NetworkCase, trace: PreparedTrace, tmp_path: Path) -> None:
     (tmp_path / "letters.yaml").write_text(network_text(trace))
     for name in ("odd", "typed"):
         shutil.copytree(trace.folder, tmp_path / name)

@@ -33,7 +33,7 @@ from headwater.deploy.simulation.births import births
 from headwater.deploy.simulation.recording import Recorder
 from headwater.deploy.simulation.simulator import simulate
 from headwater.deploy.simulation.traffic_and_delay import RunFigures, figures, percentile
-from headwater.pipeline.prepare.prepared_trace import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
+from headwater.pipeline.prepare.prepared_trace import EVENTS, Manifest, NodeSummary, PreparedTrace, TypeSummary
 from headwater.pipeline.report.buckets import BUCKETS_MAX, Buckets
 from headwater.pipeline.report.inputs import Recorded, find_files
 from headwater.pipeline.report.job import report_tables
@@ -403,7 +403,7 @@ def lines_of(run: Recorded, kind: str) -> Iterator[dict[str, Any]]:
             yield from map(json.loads, file.read_text().splitlines())
 
 
-def a_trace(folder: Path, counts: dict[tuple[str, str], int]) -> Prepared:
+def a_trace(folder: Path, counts: dict[tuple[str, str], int]) -> PreparedTrace:
     """A prepared trace with so many events of each node and type."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -416,7 +416,7 @@ def a_trace(folder: Path, counts: dict[tuple[str, str], int]) -> Prepared:
     total = sum(counts.values())
     types = {kind: TypeSummary(1, 0, total, {}) for _, kind in counts}
     nodes = {node: NodeSummary(1, 0, total) for node, _ in counts}
-    return Prepared(folder, Manifest("made", total, 0, total, "00ff", types, nodes, {}))
+    return PreparedTrace(folder, Manifest("made", total, 0, total, "00ff", types, nodes, {}))
 
 
 def test_centralised_is_counted_over_the_trace_if_it_is_the_one(

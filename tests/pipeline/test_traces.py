@@ -29,7 +29,7 @@ from headwater.pipeline.prepare.descriptions import (
     Region,
     TextTime,
 )
-from headwater.pipeline.prepare.prepared_trace import MANIFEST, Prepared, check_target, open_prepared
+from headwater.pipeline.prepare.prepared_trace import MANIFEST, PreparedTrace, check_target, open_prepared
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.spark.failures import in_a_sentence
 from headwater.protocol.errors import ConfigError
@@ -45,7 +45,7 @@ def described(source: RawSource, *more: RawSource) -> Description:
 
 def prepared(
     spark: Any, folder: Path, text: str | Mapping[str, str], source: RawSource = PLAIN, *more: RawSource
-) -> Prepared:
+) -> PreparedTrace:
     raw = folder / "raw"
     raw.mkdir(exist_ok=True)
     for name, content in ({"rows.csv": text} if isinstance(text, str) else text).items():
@@ -56,7 +56,7 @@ def prepared(
     return prepare(spark, described(source, *more), raw, folder / "out")
 
 
-def rows(spark: Any, trace: Prepared) -> list[tuple[Any, ...]]:
+def rows(spark: Any, trace: PreparedTrace) -> list[tuple[Any, ...]]:
     found = trace.events(spark).orderBy("node", "seq").collect()
     return [tuple(row) for row in found]
 

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import headwater.coordinator.inev.plan.layouts
-import headwater.deploy.cli.plan
+import headwater.coordinator.inev.search.planners
 from headwater.coordinator.daemon.api.rule_texts import read_rules
 from headwater.coordinator.daemon.inputs import Answered
 from headwater.coordinator.daemon.journaled_machine import JournaledMachine
@@ -191,7 +191,7 @@ def test_the_command_plans_centralised_evaluation_if_its_planner_fails(
 ) -> None:
     file = tmp_path / "network.yaml"
     file.write_text(NETWORK)
-    monkeypatch.setattr(headwater.deploy.cli.plan, "inev_plan", broken)
+    monkeypatch.setattr(headwater.coordinator.inev.search.planners, "inev_plan", broken)
     done = CliRunner().invoke(app, ["plan", str(file)])
     assert done.exit_code == 0, done.output
     assert "the planner inev failed (a bug: KeyError in test_planner_failures.py, line" in done.output

@@ -23,7 +23,7 @@ from headwater.pipeline.replay.sender import NodeGroup, ReplayRefused, Sender
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
-from headwater.protocol.messages.replay import At, Part, Taken
+from headwater.protocol.messages.replay import At, Taken, TracePart
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.first_seed import first_seed
@@ -177,7 +177,7 @@ def test_a_replayer_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
 def test_what_is_sent_again_is_counted_as_repeated_and_not_born(tmp_path: Path) -> None:
     case = a_case(200)
     events = [event for event in promised(case) if event.node == "p1"]
-    parts = [Part(name, *columns(events, name)) for name in ("A", "C")]
+    parts = [TracePart(name, *columns(events, name)) for name in ("A", "C")]
     last = events[-1]
 
     async def twice(cluster: Cluster) -> Taken:
@@ -186,7 +186,7 @@ def test_what_is_sent_again_is_counted_as_repeated_and_not_born(tmp_path: Path) 
             assert (await sender.positions())["p1"] == At(0, False)
             for _ in range(3):
                 number = await sender.send("p1", parts, last.ts, last.seq)
-            late = Part("A", [last.ts], [last.seq + 1], {"k": [1], "v": [0.5]})
+            late = TracePart("A", [last.ts], [last.seq + 1], {"k": [1], "v": [0.5]})
             number = await sender.send("p1", [late], None, last.seq + 1)
             await sender.answered("p1", number)
             return sender.taken("p1")
@@ -223,7 +223,7 @@ def counted(cluster: Cluster, what: str) -> dict[str, int]:
 def test_what_a_node_does_not_take_is_said_in_a_sentence(tmp_path: Path) -> None:
     case = a_case(60)
 
-    async def said(cluster: Cluster, node: str, *parts: Part, trace: str = TRACE) -> str:
+    async def said(cluster: Cluster, node: str, *parts: TracePart, trace: str = TRACE) -> str:
         file = cluster.log(node).with_suffix(".address")
         until(file.exists, f"{node} listens", cluster)
         async with Sender(NodeGroup("test", {node: file.read_text()}, trace)) as sender:
@@ -241,23 +241,23 @@ def test_what_a_node_does_not_take_is_said_in_a_sentence(tmp_path: Path) -> None
         for node, part, sentence in (
             (
                 "p3",
-                Part("C", [1], [1], {}),
+                TracePart("C", [1], [1], {}),
                 "no source at p3 is replayed; give it one in the network file: replay: any",
             ),
-            ("p2", Part("A", [1], [1], {}), "no source of 'A' at p2 is replayed (replay: any); those here: B"),
-            ("p2", Part("B", [1], [1], {"k": [1], "x": [1]}), "B has no attribute 'x'; it has: k, v, s"),
-            ("p2", Part("B", [1], [1], {"k": [1]}), "B needs a value for 'v'; declare it as optional"),
-            ("p2", Part("B", [1], [1], {"k": ["1"], "v": [1.0]}), "B.k is declared int, but '1' is string"),
-            ("p2", Part("B", [1], [1], {"k": [1], "v": [inf]}), "B.v is inf, which is not a finite number"),
-            ("p2", Part("B", [2, 1], [1, 2], {"k": [1, 1], "v": [1.0, 1.0]}), "the numbers of a trace (seq) grow"),
-            ("p2", Part("B", [1], [], {}), "0 events at once"),
+            ("p2", TracePart("A", [1], [1], {}), "no source of 'A' at p2 is replayed (replay: any); those here: B"),
+            ("p2", TracePart("B", [1], [1], {"k": [1], "x": [1]}), "B has no attribute 'x'; it has: k, v, s"),
+            ("p2", TracePart("B", [1], [1], {"k": [1]}), "B needs a value for 'v'; declare it as optional"),
+            ("p2", TracePart("B", [1], [1], {"k": ["1"], "v": [1.0]}), "B.k is declared int, but '1' is string"),
+            ("p2", TracePart("B", [1], [1], {"k": [1], "v": [inf]}), "B.v is inf, which is not a finite number"),
+            ("p2", TracePart("B", [2, 1], [1, 2], {"k": [1, 1], "v": [1.0, 1.0]}), "the numbers of a trace (seq) grow"),
+            ("p2", TracePart("B", [1], [], {}), "0 events at once"),
         ):
             assert sentence in asyncio.run(said(cluster, node, part))
         asyncio.run(replay(cluster, promised(case)[:10]))
         assert "has begun with another trace (checksum 00000000c0ffee00, up to" in asyncio.run(
             said(cluster, "p1", trace="another")
         )
-        fresh = Part("B", [5_000_000_000], [1_000], {"k": [1], "v": [1.0]})
+        fresh = TracePart("B", [5_000_000_000], [1_000], {"k": [1], "v": [1.0]})
         assert "was told that the replay has ended" in asyncio.run(said(cluster, "p2", fresh))
         assert not cluster.bugs()
 

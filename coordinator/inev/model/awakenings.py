@@ -7,7 +7,7 @@ others lie around it. Told are the conditions that name the two and nothing else
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
+from itertools import combinations, product
 
 from headwater.coordinator.inev.model.problem import AskScope
 from headwater.protocol import pattern as p
@@ -86,13 +86,17 @@ def _bounds(rule: p.Rule) -> Callable[[str, str], int | None]:
 
 def _precedence(part: p.Part) -> Iterator[tuple[str, str]]:
     """Which role comes before which; a negated one matters only where the text has it."""
-    inner = (part.part,) if isinstance(part, p.Negation) else getattr(part, "parts", ())
-    for inner_part in inner:
-        yield from _precedence(inner_part)
+    match part:
+        case p.Leaf():
+            return
+        case p.Negation(negated):
+            yield from _precedence(negated)
+        case _:
+            for inner in part.parts:
+                yield from _precedence(inner)
     if isinstance(part, p.Sequence):
-        for at, left in enumerate(inner):
-            for right in inner[at + 1 :]:
-                yield from product((leaf.role for leaf in p.leaves(left)), (leaf.role for leaf in p.leaves(right)))
+        for left, right in combinations(part.parts, 2):
+            yield from product((leaf.role for leaf in p.leaves(left)), (leaf.role for leaf in p.leaves(right)))
 
 
 class _Chain:

@@ -63,54 +63,23 @@ def read_case(path: Path) -> Case:
 
 def case_from(content: object, name: str) -> Case:
     """The case in a decoded file."""
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        stated = content.get("format") if isinstance(content, dict) else None
-        raise ProblemError(f"this is not a case file: its field 'format' is {stated!r} and must be {FORMAT!r}")
-    nodes = _names(_field(content, "nodes", list))
-    links = [_link(link) for link in _field(content, "edges", list)]
-    types = _field(content, "event_types", dict)
-    network = event_network(nodes, links, {type: _rates(type, row) for type, row in types.items()})
-    pairs = _pairs(_field(content, "pairwise_selectivities", dict), types)
+    from headwater.coordinator.inev.model.case_models import case_content  # with pydantic, which takes long to import
+
+    written = case_content(content)
+    types = written.event_types
+    rates = {type: {str(node): row.local_rate for node in row.sources} for type, row in types.items()}
+    links = [(str(one), str(other)) for one, other in written.edges]
+    network = event_network([str(node) for node in written.nodes], links, rates)
+    pairs = _pairs(written.pairwise_selectivities, types)
     queries: list[Query] = []
-    for at, text in enumerate(_field(content, "queries", list), 1):
-        if not isinstance(text, str):
-            raise ProblemError(f"query {at} is {text!r}; write it as a text like SEQ(A, AND(B, C))")
+    for text in written.queries:
         for label, branch in split_queries(text, parse(text)):
             if all(query.name != label for query in queries):
                 queries.append(Query(label, branch, pairs))
-    shares = content.get("single_selectivities") or {}
-    if not isinstance(shares, dict):
-        raise ProblemError(
-            "field 'single_selectivities' is not an object; write it as {\"A|AB\": 0.5}, or leave it out"
-        )
-    single = _single(shares, types)
+    single = _single(written.single_selectivities, types)
     problem = Problem(network, tuple(queries), CaseCosts(network, single))
-    result = content.get("result") or {}
-    return Case(str(content.get("case", name)), problem, result if isinstance(result, dict) else {})
-
-
-def _field(content: Mapping[str, Any], name: str, kind: type) -> Any:
-    field = content.get(name)
-    if not isinstance(field, kind):
-        wanted = "a list" if kind is list else "an object"
-        raise ProblemError(f"field {name!r} is missing or is not {wanted}; a case of format {FORMAT} has it")
-    return field
-
-
-def _names(nodes: list[Any]) -> list[str]:
-    return [str(node) for node in nodes]
-
-
-def _link(link: object) -> tuple[str, str]:
-    if not isinstance(link, list) or len(link) != 2:
-        raise ProblemError(f"edge {link!r} does not join two nodes; write it as [a, b]")
-    return str(link[0]), str(link[1])
-
-
-def _rates(type: str, row: object) -> dict[str, Any]:
-    if not isinstance(row, dict) or "local_rate" not in row or not isinstance(row.get("sources"), list):
-        raise ProblemError(f"event type {type} needs a 'local_rate' and a list of 'sources'")
-    return {str(node): row["local_rate"] for node in row["sources"]}
+    result = written.result if isinstance(written.result, dict) else {}
+    return Case(name if written.case is None else str(written.case), problem, result)
 
 
 def _pairs(selectivities: Mapping[str, Any], types: Mapping[str, Any]) -> dict[frozenset[str], float]:

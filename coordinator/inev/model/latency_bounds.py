@@ -11,9 +11,9 @@ from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.strategy import CENTRAL
 
 OFF: Final = "off"
-CENTRALISED: Final = "centr"
 USUAL: Final = "3x"
 """Of networks. A plan too slow to be of use is refused; half of it would refuse most of what in-network evaluation
 is for: every stage on the way costs hops, and work besides that of the node where matches are completed."""
@@ -34,7 +34,7 @@ class LatencyTerms:
     def __post_init__(self) -> None:
         if not 0 <= self.factor < math.inf:
             raise ConfigError(f"a latency factor of {self.factor:g} has no meaning; write 0 or a number above it")
-        if self.bound not in (OFF, CENTRALISED) and not self._number > 0:
+        if self.bound not in (OFF, CENTRAL) and not self._number > 0:
             raise ConfigError(f"latency bound {self.bound!r} is none; write {CHOICES}")
 
     @property
@@ -49,7 +49,7 @@ class LatencyTerms:
         """The latency that a plan may have, if centralised evaluation has this one; None: any."""
         if self.bound == OFF:
             return None
-        if self.bound == CENTRALISED:
+        if self.bound == CENTRAL:
             return central
         return self._number * (central if self.bound.endswith("x") else 1.0)
 

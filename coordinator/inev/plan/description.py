@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.coordinator.inev.plan.plans import PlacedTask, Plan, Pull, TaskInput, Transfer, as_born
+from headwater.coordinator.inev.search.planners import PLANNERS
 from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.coordinator.inev.search.space import Space
 from headwater.protocol.text import plural
@@ -50,7 +51,7 @@ class PlanningOutcome:
             return warnings
         limit = f"the latency bound of {self.latency_bound:,.4g}"
         slow = f"no plan was found that obeys {limit}; this is the fastest, with {self.latency:,.4g}: raise the bound"
-        if self.plan.planner != "inev":
+        if not PLANNERS[self.plan.planner].obeys_bounds:
             slow = f"it takes {self.latency:,.4g}, more than {limit}: only --planner inev looks for one below it"
         return (*warnings, slow)
 

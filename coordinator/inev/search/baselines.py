@@ -8,6 +8,7 @@ from headwater.coordinator.inev.model.problem import Problem, primitive
 from headwater.coordinator.inev.model.role_types import born_type
 from headwater.coordinator.inev.plan.plans import Placement, Plan, TaskInput, Transfer, plan_from
 from headwater.coordinator.inev.search.space import Solution, Space, Stream
+from headwater.protocol.strategy import CENTRAL
 
 
 def central_solution(space: Space, node: int) -> Solution:
@@ -55,7 +56,7 @@ def centralised(problem: Problem) -> Plan:
     reads, whether it meets the conditions of its role or not, by a shortest way, once; and composites to the sinks."""
     space = Space(problem)
     node = best_centre(space)
-    plan = plan_from(space, central_solution(space, node), "centr")
+    plan = plan_from(space, central_solution(space, node), CENTRAL)
     if _born(problem) == list(problem.types):
         return plan
     transfers = []

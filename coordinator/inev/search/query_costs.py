@@ -71,7 +71,7 @@ class QueryCosts:
         space = self.space
         if not stream.sent and (not space.sends_events or stream.projection < len(space.types)):
             rate = space.rates[stream.projection]
-            return [rate * links for links in self.search._columns(space.row(stream.place, carried))]
+            return [rate * links for links in self.search.columns(space.row(stream.place, carried))]
         base = space.price(stream, carried)
         return [space.price(stream, carried | space.masks[place]) - base for place in self.search.places]
 

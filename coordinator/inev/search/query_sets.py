@@ -46,7 +46,7 @@ class QuerySets:
         self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._pulls: dict[int, list[tuple[int, list[float]]]] = {}
         self._masters: dict[int, list[tuple[int, dict[int, list[float]]]]] = {}
-        self.base = [self._columns(space.row(place, 0)) for place in self.places]
+        self.base = [self.columns(space.row(place, 0)) for place in self.places]
         """For each place of the query: links to each other place, for a stream that no link carries yet."""
         self.hop = self.base[: space.nodes]
         self.selectors = {
@@ -69,7 +69,7 @@ class QuerySets:
         pairs = sum(len(self.splits(mask)) for mask in self.sets)
         return PROGRAMME_US + STEP_US * (pairs * self.space.nodes + len(self.sets) * len(self.places))
 
-    def _columns(self, row: list[float]) -> list[float]:
+    def columns(self, row: list[float]) -> list[float]:
         nodes = self.space.nodes
         return row[:nodes] + [row[place] for place in self.places[nodes:]]
 

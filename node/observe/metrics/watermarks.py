@@ -40,7 +40,7 @@ def watermarks_of(core: NodeCore, now_us: int) -> Watermarks:
             watermarks.awaited[inlet.child] = watermarks.awaited.get(inlet.child, 0) + len(inlet.asked)
     if core.local:
         watermarks.inputs[SOURCES] = min(feed.current(now_us) for feed in core.local.values())
-        watermarks.awaited[SOURCES] = sum(len(feed._wanted) for feed in core.local.values())
+        watermarks.awaited[SOURCES] = sum(feed.awaited for feed in core.local.values())
     return watermarks
 
 

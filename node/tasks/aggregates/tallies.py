@@ -273,18 +273,20 @@ class Tallies:
 
     def received(self, neighbour: str, message: TallyRequest | TallyAnswer, work: Work) -> bool:
         """Take a message if it belongs to this tree."""
-        if isinstance(message, TallyRequest):
-            outlet = self.outlets.get(message.number)
-            if outlet is None or outlet.neighbour != neighbour:
-                return False
-            outlet.requested(message, work)
-            return True
-        point = self.inlets.get(message.number)
-        if point is None or neighbour not in (inlet.child for inlet in point.inlets):
-            return False
-        for serial, part in message.answers:
-            point.answered(serial, part, work)
-        return True
+        match message:
+            case TallyRequest(number):
+                outlet = self.outlets.get(number)
+                if outlet is None or outlet.neighbour != neighbour:
+                    return False
+                outlet.requested(message, work)
+                return True
+            case TallyAnswer(number, answers):
+                point = self.inlets.get(number)
+                if point is None or neighbour not in (inlet.child for inlet in point.inlets):
+                    return False
+                for serial, part in answers:
+                    point.answered(serial, part, work)
+                return True
 
     def streams(self) -> set[tuple[str, int]]:
         """Every stream with the neighbour at its other end."""
