@@ -29,7 +29,7 @@ from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.plan.plans import Placement, Plan, TaskInput, Transfer, plan_from
 from headwater.coordinator.inev.search.baselines import central_solution
 from headwater.coordinator.inev.search.space import Space
-from headwater.coordinator.shortest_paths import leader
+from headwater.coordinator.leader import leader
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation
 from headwater.node.effects import Send

@@ -1,4 +1,4 @@
-"""Distances in a network, its central node, and shortest-path trees.
+"""Distances in a network, and shortest-path trees.
 
 The cost of a path is no sum (``protocol.messages.trees.extended``), so networkx's Dijkstra cannot build these trees. It
 finds the distances between 200 nodes in 44 ms (here: 57 ms), but importing it takes 190 ms, which every start of a
@@ -54,17 +54,6 @@ def distances(
     """The least delay in microseconds from every node to every node it can reach, itself included."""
     delays = remaining_delays(network, without_links, without_nodes)
     return {node: {other: cost[0] for other, cost in sorted(_costs(delays, node).items())} for node in sorted(delays)}
-
-
-def leader(network: Network, without_links: Collection[LinkName] = (), without_nodes: Collection[str] = ()) -> str:
-    """The node with the least total delay to all others; of equal ones the smaller name.
-
-    Where the network has fallen apart, those that reach most nodes come first.
-    """
-    reach = distances(network, without_links, without_nodes)
-    if not reach:
-        raise ConfigError("no node is left that could lead; bring a node back or add one to the network")
-    return min(reach, key=lambda node: (-len(reach[node]), sum(reach[node].values()), node))
 
 
 def shortest_path_tree(

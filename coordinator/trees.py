@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from headwater.coordinator.shortest_paths import LinkName, children_of, leader, shortest_path_tree
+from headwater.coordinator.leader import leader
+from headwater.coordinator.shortest_paths import LinkName, children_of, shortest_path_tree
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedEpoch, NotedLink, NotedLoss
 from headwater.protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink

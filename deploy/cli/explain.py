@@ -24,7 +24,7 @@ from headwater.deploy.cli.trace_options import (
 )
 from headwater.node.explain.explain import Explanation
 from headwater.node.explain.explain import explain as explain_rule
-from headwater.node.explain.parts import StepReport
+from headwater.node.explain.steps import StepReport
 from headwater.node.remote.tables import check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from headwater.deploy.cli.common import say
 from headwater.node.explain.constant_conditions import certainties
-from headwater.node.explain.parts import named
+from headwater.node.explain.steps import named
 from headwater.protocol.analysis.validate import operators_without_bound
 from headwater.protocol.languages import RuleSet
 from headwater.protocol.pattern import (

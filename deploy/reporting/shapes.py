@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.coordinator.shortest_paths import leader, shortest_path_tree
+from headwater.coordinator.leader import leader
+from headwater.coordinator.shortest_paths import shortest_path_tree
 from headwater.pipeline.report.shape import Shape, ShapeLink, ShapeSink
 from headwater.protocol.network import Network
 from headwater.protocol.pattern import types_of

@@ -7,25 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.node.explain.expressions import Row, Scope, fold, holds
-from headwater.node.explain.parts import (
+from headwater.node.explain.nearest_misses import Miss, Misses, Nearest, Objection, distance, facts, quoted
+from headwater.node.explain.steps import (
     BranchReport,
-    Miss,
-    Misses,
-    Nearest,
-    Objection,
     Opens,
     OutOfLooks,
     RowsOfType,
     StepReport,
     World,
     around,
-    distance,
-    facts,
     finished,
     go_through,
     identity,
     named,
-    quoted,
     show_event,
     type_name,
 )

@@ -19,8 +19,9 @@ from headwater.node.engine.counting import TooManyChoices
 from headwater.node.engine.runtime import TooManySubsets
 from headwater.node.explain.chains import ChainWalk
 from headwater.node.explain.expressions import Row
-from headwater.node.explain.parts import LOOKS_MAX, BranchReport, Budget, Miss, Misses, World
+from headwater.node.explain.nearest_misses import Miss, Misses
 from headwater.node.explain.shape import alternatives, has_repetition
+from headwater.node.explain.steps import LOOKS_MAX, BranchReport, Budget, World
 from headwater.node.explain.trees import TreeWalk
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import Event, EventType

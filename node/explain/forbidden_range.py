@@ -5,12 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headwater.node.explain.expressions import Row
-from headwater.node.explain.parts import (
-    RowsOfType,
-    World,
-    identity,
-)
 from headwater.node.explain.shape import Element, Forbidden, Open, PatternShape
+from headwater.node.explain.steps import RowsOfType, World, identity
 from headwater.protocol.composites import start_of
 
 

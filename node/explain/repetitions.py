@@ -7,15 +7,9 @@ from itertools import chain, combinations, islice, pairwise, product
 from typing import Final
 
 from headwater.node.explain.expressions import Scope, holds
-from headwater.node.explain.parts import (
-    Objection,
-    StepReport,
-    World,
-    distance,
-    facts,
-    quoted,
-)
+from headwater.node.explain.nearest_misses import Objection, distance, facts, quoted
 from headwater.node.explain.shape import Element, Open, PatternShape
+from headwater.node.explain.steps import StepReport, World
 from headwater.protocol.composites import start_of
 from headwater.protocol.expressions import Attribute, Expression, walk
 

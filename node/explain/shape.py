@@ -8,7 +8,7 @@ from itertools import islice, product
 from typing import Final
 
 from headwater.node.explain.expressions import Row
-from headwater.node.explain.parts import named, show_event
+from headwater.node.explain.steps import named, show_event
 from headwater.protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Window
 from headwater.protocol.pattern import Sequence as SequenceOf
 

@@ -8,12 +8,11 @@ from typing import Final, Literal
 
 from headwater.node.explain.expressions import Row, evaluate, holds, show_value
 from headwater.node.explain.forbidden_range import in_range, near_range, near_times, sub_matches
-from headwater.node.explain.parts import (
+from headwater.node.explain.nearest_misses import Miss, Misses, Nearest, Objection, quoted
+from headwater.node.explain.repetitions import Repetitions, TooManyCombinations, match_scope
+from headwater.node.explain.shape import Element, Forbidden, Open, PatternShape, Unit, WindowBound, alternatives
+from headwater.node.explain.steps import (
     BranchReport,
-    Miss,
-    Misses,
-    Nearest,
-    Objection,
     Opens,
     OutOfLooks,
     RowsOfType,
@@ -24,11 +23,8 @@ from headwater.node.explain.parts import (
     go_through,
     identity,
     named,
-    quoted,
     show_event,
 )
-from headwater.node.explain.repetitions import Repetitions, TooManyCombinations, match_scope
-from headwater.node.explain.shape import Element, Forbidden, Open, PatternShape, Unit, WindowBound, alternatives
 from headwater.protocol.composites import own_key, start_of
 from headwater.protocol.events import Key
 from headwater.protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from headwater.coordinator.shortest_paths import children_of, distances, leader, shortest_path_tree
+from headwater.coordinator.leader import leader
+from headwater.coordinator.shortest_paths import children_of, distances, shortest_path_tree
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree

@@ -11,10 +11,10 @@ import pytest
 
 import headwater.node.explain.explain as explain_module
 from headwater.deploy.cli.explain import show_explanation
-from headwater.node.explain import parts as explain_parts
+from headwater.node.explain import steps as explain_steps
 from headwater.node.explain.explain import Explanation, explain
 from headwater.node.explain.expressions import Scope, evaluate, show
-from headwater.node.explain.parts import Budget
+from headwater.node.explain.steps import Budget
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.expressions import Attribute, Binary, Call, Constant, Expression, Fold, Items, Remote, Unary
 from headwater.protocol.languages import Source, parse_rules
@@ -269,7 +269,7 @@ def test_a_walk_never_looks_at_more_events_than_it_may(text: str, looks: int, mo
 
 
 def test_partial_matches_beyond_those_that_are_followed_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(explain_parts, "PARTIAL_MATCHES_MAX", 10)
+    monkeypatch.setattr(explain_steps, "PARTIAL_MATCHES_MAX", 10)
     found = explained("X: SEQ(A a, B b) WITHIN 300 s", a_long_trace(1), "sase")
     first, second = found.branches[0].steps
     assert not first.partial
