@@ -68,7 +68,7 @@ ASKED: Final = Asked()
 class RemoteMemory(Protocol):
     """What is at hand of remote tables."""
 
-    def finder(self, table: str) -> Callable[[Key], Versions | None | _Sign]:
+    def finder(self, table: str) -> Callable[[Key], Versions | _Sign | None]:
         """What gives the element of a key, None if the table does not have it, or MISSING."""
         ...
 
@@ -110,6 +110,8 @@ class Held:
     """No match that it may give ends before this."""
     keeps_ts: float = FOREVER
     """It may need what was needed at this time: nothing younger than its horizon before it may be freed."""
+    number: int = 0
+    """Under a count window: it may need what was needed when an event of this number came."""
 
     def missing(self) -> Iterator[Place]:
         return (place for place, element in self.needs.items() if element is MISSING)
@@ -225,10 +227,11 @@ class Asking:
         *,
         end_ts: float,
         keeps_ts: float = FOREVER,
+        number: int = 0,
         again: Held | None = None,
     ) -> Held:
         """The evaluation that has just run waits for what it has noted. ``again``: it has waited before."""
-        held = again or Held(next(self._serial), store, rule, what)
+        held = again or Held(next(self._serial), store, rule, what, number=number)
         held.what, held.end_ts, held.keeps_ts = what, end_ts, keeps_ts
         for place in self.noted:
             if held.needs.get(place, MISSING) is MISSING:
@@ -293,6 +296,11 @@ class Asking:
         """What was needed at this time, and since, must be kept for held evaluations of the store."""
         kept = self._keeps.get(store)
         return FOREVER if kept is None else kept.least()
+
+    def keeps_number(self, store: int) -> float:
+        """Under a count window: what was needed when this was the newest event's number must be kept."""
+        kept = (held.number for held in self.held.values() if held.store == store and held.keeps_ts < FOREVER)
+        return min(kept, default=FOREVER)
 
     def pauses(self) -> bool:
         """Whether a held evaluation keeps the engine from taking more."""

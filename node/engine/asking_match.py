@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from headwater.node.engine.asking import FOREVER, Asking, Held, NotAtHand, Least
+from headwater.node.engine.asking import FOREVER, Asking, Held, Least, NotAtHand
 from headwater.node.engine.next_match import NextMatch
 from headwater.node.engine.next_plan import ACCEPTED, OUTSIDE, REFUSED, UNSURE, NextPlan, NextStage, Run
 from headwater.node.engine.runtime import Row
-from headwater.node.engine.store import Store, StoreState
+from headwater.node.engine.store import StoreState
 from headwater.protocol.composites import Composite
 
 
@@ -58,11 +58,10 @@ def doubts_of(run: Run) -> Doubts:
 class AskingNextMatch(NextMatch):
     """The open runs of one rule that looks something up."""
 
-    def __init__(self, next_plan: NextPlan, asking: Asking, store_number: int) -> None:
+    def __init__(self, next_plan: NextPlan, asking: Asking) -> None:
         super().__init__(next_plan)
         self._asking = asking
         self._number = self.plan.number
-        self._store_number = store_number
         self._following: list[dict[str, tuple[list[NextStage], bool]]] = [{} for _ in self.stages]
         for name, entries in self.watching.items():
             for stage, following, takes in entries:
@@ -232,7 +231,9 @@ class AskingNextMatch(NextMatch):
     # --------------------------------------------------------------------------------------------------------- endings
 
     def _end(self, stage: NextStage, run: Run, ts: float) -> None:
-        """The window of a last repetition is over."""
+        """The window of a last repetition is over. What decides on it is kept as it was needed then."""
+        ended_ts = run[-1][-1][0] if self._compiled.counted is not None else self.deadline[stage.number](run)
+        ts = min(ts, ended_ts)
         self._finish_run(stage, doubted((*run[:-1], tuple(run[-1])), doubts_of(run)), ts)
 
     def _finish_run(self, stage: NextStage, run: Run, ts: float, held: Held | None = None) -> None:
@@ -256,7 +257,7 @@ class AskingNextMatch(NextMatch):
             store.take_back(self._number, marks)
             end_ts = run[-1][-1][0] if stage.many else run[-1][0]
             what = ("finish", self._number, stage.number, tuple(run), doubts_of(run), ts)
-            asking.hold(self._store_number, self._number, what, end_ts=end_ts, keeps_ts=ts, again=held)
+            store.hold(self._number, what, end_ts=end_ts, keeps_ts=ts, again=held)
         else:
             store.judge_doubtful(self._number)
 
@@ -268,9 +269,10 @@ class AskingNextMatch(NextMatch):
             if not self._log:
                 self._log.append(row)
             position = self._base[0] + len(self._log) - 1
-        entry = self._asking.hold(
-            self._store_number, self._number, (*what, position), end_ts=row[0], keeps_ts=row[0], again=held
-        )
+        end_ts = row[0]
+        if what[0] == "run" and self.stages[what[2]].complete and self.stages[what[2]].many:
+            end_ts = what[3][-1][-1][0]  # the last repetition may end without this event
+        entry = self._store.hold(self._number, (*what, position), end_ts=end_ts, keeps_ts=row[0], again=held)
         self._positions.add(position, entry.serial)
 
     def _waiting_run(self, stage: NextStage, run: Run) -> tuple[Any, ...]:

@@ -126,7 +126,7 @@ class Engine:
         for plan, _ in program.plans:
             matches[plan.out] = [0] if plan.counts else [] if plan.rule.emits in read else self._matches
         over = {f"v{plan.number}": [0] for plan, _ in program.plans}
-        machines = [(self._machine(plan, place), place) for plan, place in program.machines]
+        machines = [(self._machine(plan), place) for plan, place in program.machines]
         names: dict[str, Any] = {**matches, **over, **{machine.name: machine.handle for machine, _ in machines}}
         if self.asking is not None:
             names |= {name: self.asking.table(table) for table, name in program.asked.items()}
@@ -147,10 +147,10 @@ class Engine:
             self._running.append(running)
         self._link()
 
-    def _machine(self, plan: NextPlan, place: int) -> NextMatch:
+    def _machine(self, plan: NextPlan) -> NextMatch:
         if self.asking is None or not plan.asks:
             return NextMatch(plan)
-        return AskingNextMatch(plan, self.asking, place)
+        return AskingNextMatch(plan, self.asking)
 
     @staticmethod
     def _acceptor(running: _Running) -> Callable[[Composite], None]:

@@ -90,9 +90,7 @@ class NextPlan:
             complete = depth == len(branch.units) - 1
             stage = next((s for s in level if s.leaf == unit.leaves[0]), None)
             if stage is None:
-                stage = NextStage(
-                    len(self.stages), depth, branch, unit.leaves[0], unit.many, complete, check, judged
-                )
+                stage = NextStage(len(self.stages), depth, branch, unit.leaves[0], unit.many, complete, check, judged)
                 self.stages.append(stage)
                 level.append(stage)
                 self._write(builder, stage)

@@ -152,7 +152,7 @@ def encode_snapshot(
         waiting.applied,
         [[name, table.ref(argument)] for name, argument in waiting.queue],
         [
-            [h.serial, h.store, h.rule, table.ref(h.what), h.end_ts, h.keeps_ts]
+            [h.serial, h.store, h.rule, table.ref(h.what), h.end_ts, h.keeps_ts, h.number]
             + [[[table.ref(place), table.ref(element)] for place, element in h.needs.items()]]
             for h in waiting.held
         ],
@@ -243,8 +243,8 @@ def _waiting(saved: Any, watermark: float, value: Callable[[Any], Any]) -> Waiti
         applied,
         tuple((name, value(argument)) for name, argument in queue),
         tuple(
-            Held(serial, store, rule, value(what), _elements(needs, value), end_ts, keeps_ts)
-            for serial, store, rule, what, end_ts, keeps_ts, needs in held
+            Held(serial, store, rule, value(what), _elements(needs, value), end_ts, keeps_ts, number)
+            for serial, store, rule, what, end_ts, keeps_ts, number, needs in held
         ),
     )
 

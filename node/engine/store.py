@@ -109,6 +109,8 @@ class Store:
         self.number = number
         self._asking = asking if compiled.asks else None
         self._later: set[int] = set()
+        self._swept_number = 0
+        """Under a count window: what was needed when an event of this number came is still there."""
         self._types = types
         self.state = StoreState(compiled)
         self._names = names
@@ -299,11 +301,21 @@ class Store:
         # In an eager store the trigger may be any part of the match.
         end_ts = row[0]
         what = ("trigger", again, row, arrival)
-        self._asking.hold(self.number, rule, what, end_ts=end_ts, keeps_ts=row[0], again=held)
+        self.hold(rule, what, end_ts=end_ts, keeps_ts=row[0], again=held)
+
+    def hold(
+        self, rule: int, what: tuple[Any, ...], *, end_ts: float, keeps_ts: float, again: Held | None = None
+    ) -> Held:
+        """The evaluation that has just run waits for what it has noted: see ``Asking.hold``."""
+        assert self._asking is not None
+        return self._asking.hold(
+            self.number, rule, what, end_ts=end_ts, keeps_ts=keeps_ts, number=self._swept_number, again=again
+        )
 
     def _arrived(self, row: Row) -> None:
-        self.state.arrival += 1
-        self.state.arrivals[id(row)] = (self.state.arrival, row)
+        if id(row) not in self.state.arrivals:
+            self.state.arrival += 1
+            self.state.arrivals[id(row)] = (self.state.arrival, row)
 
     def marks(self, rule: int) -> tuple[int, ...]:
         """How far everything has come that an evaluation of the rule may add to."""
@@ -356,7 +368,7 @@ class Store:
             over[0] = over_before
             keeps_ts = float("inf") if deadline is None else deadline
             what = ("match", check, match, deadline)
-            asking.hold(self.number, rule, what, end_ts=match.ts, keeps_ts=keeps_ts, again=held)
+            self.hold(rule, what, end_ts=match.ts, keeps_ts=keeps_ts, again=held)
         elif verdict:
             self.accept[check](match if verdict is True else verdict)
 
@@ -401,7 +413,8 @@ class Store:
             self._decide(state.watermark)
         if state.arrivals and self._keeps() == float("inf"):
             state.arrivals.clear()
-        self._sweep(state.watermark)
+        if state.watermark > float("-inf"):
+            self._sweep(state.watermark)
 
     def _keeps(self) -> float:
         return float("inf") if self._asking is None else self._asking.keeps(self.number)
@@ -489,6 +502,9 @@ class Store:
         if number < self._numbered_sweep:
             return
         self._numbered_sweep = number + max(1, window // 2)
+        if self._asking is not None:
+            number = int(min(number, self._asking.keeps_number(self.number)))
+            self._swept_number = number
         least = number + 2 - 2 * window
         lists = [
             (rows, key, bucket, horizon)

@@ -10,8 +10,8 @@ from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
 from headwater.node.engine.codegen.joins import write_join
 from headwater.node.engine.codegen.negations import negation_deadline, negation_found
-from headwater.node.engine.codegen.repetitions import limit_deadline, limit_waits, limited_units, over_limit_found
 from headwater.node.engine.codegen.postponing import in_doubt, plain_conditions
+from headwater.node.engine.codegen.repetitions import limit_deadline, limit_waits, limited_units, over_limit_found
 from headwater.node.engine.codegen.store_builder import Guarded, StoreBuilder
 from headwater.protocol.analysis.units import Branch, Forbidden, Logical, Measure
 from headwater.protocol.composites import CompositeSpec
@@ -132,9 +132,7 @@ def bindings(join: JoinContext, plan: RulePlan) -> str:
     return f"C(({join.buffers.pool.name('S', plan.spec)}, {', '.join(parts)}))"
 
 
-def emit(
-    plan: RulePlan, branch: Branch, check: int | None, judged: int | None, out: Writer, join: JoinContext
-) -> None:
+def emit(plan: RulePlan, branch: Branch, check: int | None, judged: int | None, out: Writer, join: JoinContext) -> None:
     """What happens with a match: it is listed, counted, or kept until nothing can forbid it any more.
 
     ``check`` looks at matches that have waited; ``judged`` also at the conditions that were postponed.

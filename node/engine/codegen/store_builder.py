@@ -255,8 +255,6 @@ class StoreBuilder:
             return
         out.line(f"def {name}(e):")
         out.depth += 1
-        if self.asks and not self.ordered:
-            out.line("if arrivals: arrived(e)")
         if self.counted is not None:
             out.line("number[0] += 1")
             out.line("e = (*e, number[0])")
@@ -312,6 +310,8 @@ class StoreBuilder:
                     run(out, group, newest)
 
     def _run_triggers(self, out: Writer, group: Group, newest: bool) -> None:
+        if self.asks and not self.ordered:
+            out.line("if arrivals: arrived(e)")
         for trigger in group.newest_triggers if newest else group.triggers:
             out.line(f"{'h' if trigger in self.guarded else ''}{trigger}(e)")
 
