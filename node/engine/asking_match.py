@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from headwater.node.engine.asking import FOREVER, Asking, Held, Least, NotAtHand
 from headwater.node.engine.next_match import NextMatch
-from headwater.node.engine.next_plan import ACCEPTED, OUTSIDE, REFUSED, UNSURE, NextPlan, NextStage, Run
+from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.store import StoreState
 from headwater.protocol.composites import Composite
@@ -101,14 +101,8 @@ class AskingNextMatch(NextMatch):
             key = self.functions[f"key_of_row {name}"][stage.number](row) if stage.keyed else None
             here = runs.get(key)
             if here and (key is not None or not stage.keyed):
-                kept: list[Run] = []
-                for run in here:
-                    self._asking.begin(self._number)
-                    if not self._step_one(stage, following, takes, run, row, moved, kept):
-                        self._wait(self._waiting_run(stage, run), row)
-                if kept:
-                    here[:] = kept
-                else:
+                here[:] = self._step(here, stage, following, takes, row, moved)
+                if not here:
                     del runs[key]
         for stage in self.starting.get(name, ()):
             if self._fits(stage, row):
@@ -117,6 +111,23 @@ class AskingNextMatch(NextMatch):
                     self._wait(("start", self._number, stage.number), row)
         for stage, run in moved:
             self._arrived(stage, run, row[0])
+
+    def _step(
+        self,
+        runs: list[Run],
+        stage: NextStage,
+        following: list[NextStage],
+        takes: bool,
+        row: Row,
+        moved: list[tuple[NextStage, Run]],
+    ) -> list[Run]:
+        """The runs that stay at the stage."""
+        kept: list[Run] = []
+        for run in runs:
+            self._asking.begin(self._number)
+            if not self._step_one(stage, following, takes, run, row, moved, kept):
+                self._wait(self._waiting_run(stage, run), row)
+        return kept
 
     def _start(self, stage: NextStage, row: Row, moved: list[tuple[NextStage, Run]]) -> bool:
         """Begin a run if the event allows it; false if that must wait."""
@@ -164,16 +175,15 @@ class AskingNextMatch(NextMatch):
         used = False
         for after, verdict in verdicts:
             assert verdict is not None
+            rests_on = doubts
             if verdict & UNSURE:
                 doubt = Doubt(after.number, tuple(before), row, True)
                 refused.append(doubt._replace(accepted=False))
-                if verdict & ~UNSURE == OUTSIDE:
-                    continue
-                new.append((after, doubted((*before, [row] if after.many else row), (*doubts, doubt), self._seen)))
+                rests_on = (*doubts, doubt)
             elif verdict:
                 used = True
-                if verdict == ACCEPTED:
-                    new.append((after, doubted((*before, [row] if after.many else row), doubts, self._seen)))
+            if verdict & ~UNSURE == ACCEPTED:
+                new.append((after, doubted((*before, [row] if after.many else row), rests_on, self._seen)))
         if not used:
             if takes:
                 taken = self._taken(stage, run, row)

@@ -152,9 +152,12 @@ def encode_snapshot(
         waiting.applied,
         [[name, table.ref(argument)] for name, argument in waiting.queue],
         [
-            [h.serial, h.store, h.rule, table.ref(h.what), h.end_ts, h.keeps_ts, h.number]
-            + [[[table.ref(place), table.ref(element)] for place, element in h.needs.items()]]
-            for h in waiting.held
+            [
+                *(entry.serial, entry.store, entry.rule, table.ref(entry.what)),
+                *(entry.end_ts, entry.keeps_ts, entry.number),
+                [[table.ref(place), table.ref(element)] for place, element in entry.needs.items()],
+            ]
+            for entry in waiting.held
         ],
     ]
     counts = [

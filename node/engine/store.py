@@ -256,15 +256,18 @@ class Store:
             deadline, serial, check, match = heapq.heappop(waiting)
             if self._ends is not None:
                 self._ends.gone.add(serial)
-            try:
-                if self._asking is not None:
-                    self._judge(check, match, deadline)
-                elif self._checks[check](match):
-                    self.accept[check](match)
-            except Exception as error:
-                self.failed(error)
+            self._decide_on(check, match, deadline)
         if self._ends is not None and len(self._ends.gone) > 2 * len(waiting) + CHUNK_EVENTS:
             self._ends = None  # no caller asks any more, or a fresh look is cheap
+
+    def _decide_on(self, check: int, match: Composite, deadline: float) -> None:
+        try:
+            if self._asking is not None:
+                self._judge(check, match, deadline)
+            elif self._checks[check](match):
+                self.accept[check](match)
+        except Exception as error:
+            self.failed(error)
 
     # ------------------------------------------------------------------------------------------------- remote elements
 

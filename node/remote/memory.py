@@ -7,7 +7,7 @@ want; its owner fetches these and supplies what has come.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from headwater.node.engine.asking import ASKED, MISSING, Key, Place, Waiting
@@ -24,7 +24,7 @@ class Memory:
 
     def __init__(
         self,
-        asked: Mapping[str, Any],
+        asked: Iterable[str],
         at_hand: Mapping[str, LookupTable] | None = None,
         *,
         policy: str = DEFAULT,

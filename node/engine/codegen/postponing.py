@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from headwater.node.engine.codegen.code import Piece
 from headwater.node.engine.codegen.context import JoinContext, Level, Sought
-from headwater.protocol.analysis.units import Branch
+from headwater.protocol.analysis.units import Branch, Choice
 from headwater.protocol.expressions import Expression, Remote, parameters_of, roles_of, walk
 
 LEVELS_MAX = 14  # a longer join is written as functions inside each other, which do not share variables
@@ -20,7 +20,7 @@ LEVELS_MAX = 14  # a longer join is written as functions inside each other, whic
 def plain_conditions(join: JoinContext, branch: Branch) -> list[Expression]:
     """The conjuncts that ask for elements and can as well be judged on a complete match: what they accept or reject
     decides on that match alone."""
-    chosen = {step.unit for step in branch.steps if getattr(step, "policy", "each") != "each"}
+    chosen = {step.unit for step in branch.steps if isinstance(step, Choice) and step.policy != "each"}
     return [
         condition
         for condition in branch.where
@@ -60,7 +60,8 @@ def plan_postponing(join: JoinContext) -> None:
 
 
 def in_order(join: JoinContext, conditions: Sequence[Expression]) -> list[Expression]:
-    """What needs no element first, then what cannot be postponed: nothing is asked for that something else rules out."""
+    """What needs no element first, then what cannot be postponed: no element is asked for that another condition makes
+    superfluous."""
     return sorted(conditions, key=lambda condition: (join.asks(condition), condition in join.postponable))
 
 
