@@ -10,7 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import RunFailed
-from headwater.node.remote.tables import AT_HAND, DEFAULT, STRATEGIES, Tables
+from headwater.node.remote.policies import DEFAULT, POLICIES
+from headwater.node.remote.tables import AT_HAND, Tables
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import listed, plural, seconds
@@ -29,10 +30,10 @@ RemoteOption = Annotated[
 RemoteStrategyOption = Annotated[
     str,
     typer.Option(
-        help="How lookups come by what is not at hand: "
-        + "; ".join(f"{name}: {row.about}" for name, row in STRATEGIES.items())
-        + ".",
-        metavar="|".join(STRATEGIES),
+        help="How rules come by what is not at hand of remote tables: "
+        + "; ".join(f"{name}: {policy.about}" for name, policy in POLICIES.items())
+        + ". The results are the same.",
+        metavar="|".join(POLICIES),
     ),
 ]
 RemoteCacheOption = Annotated[

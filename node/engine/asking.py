@@ -191,6 +191,8 @@ class Asking:
         self._one_by_one = False
         self.supplies = 0
         """How many elements have come."""
+        self.waited = 0
+        """How many evaluations have been held so far."""
         self.held: dict[int, Held] = {}
         self._serial = count()
         self._waiting_for: dict[Place, list[int]] = {}
@@ -231,6 +233,7 @@ class Asking:
         again: Held | None = None,
     ) -> Held:
         """The evaluation that has just run waits for what it has noted. ``again``: it has waited before."""
+        self.waited += again is None
         held = again or Held(next(self._serial), store, rule, what, number=number)
         held.what, held.end_ts, held.keeps_ts = what, end_ts, keeps_ts
         for place in self.noted:

@@ -1,13 +1,14 @@
 """What a node has at hand of remote tables, and what it has asked for.
 
-A memory is plain state: it reads no clock and opens no connection. Engines look elements up in it and say which they
-want; its owner fetches these and supplies what has come.
+A memory is plain state: it opens no connection, and reads no clock but the one that its owner gives it. Engines look
+elements up in it and say which they want; its owner fetches these and supplies what has come.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.node.engine.asking import ASKED, MISSING, Key, Place, Waiting
@@ -17,6 +18,14 @@ from headwater.protocol.remote import LookupTable, Versions
 
 CACHE_BYTES: Final = 64_000_000
 ENTRY_BYTES: Final = 200  # what an entry takes beside its values; a key that has no value takes this, too
+
+
+@dataclass(slots=True)
+class Lookups:
+    """How often an element was at hand when one was looked up, and how often not."""
+
+    hits: int = 0
+    misses: int = 0
 
 
 class Memory:
@@ -30,8 +39,11 @@ class Memory:
         policy: str = DEFAULT,
         policies: Mapping[str, str] | None = None,
         cache_bytes: int = CACHE_BYTES,
+        fresh_s: Mapping[str, float] | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``policies``: of single rules, by name."""
+        """``policies``: of single rules, by name. ``fresh_s``: for how long elements are used, by ``clock``, of tables
+        whose elements are not used for ever."""
         self.tables: dict[str, Any] = {**dict.fromkeys(asked, ASKED), **(at_hand or {})}
         self._policy = policy_named(policy)
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
@@ -41,22 +53,39 @@ class Memory:
         self.under_way: dict[Place, None] = {}
         """What was asked for and has not come yet."""
         self._wanted: list[Place] = []
+        self.lookups = {table: Lookups() for table in asked}
+        self._fresh_s = dict(fresh_s or {})
+        self._clock = clock
+        self._supplied_s: dict[Place, float] = {}
+        """When elements came that are not used for ever."""
 
     def waiting(self, rule: str) -> Waiting:
         return self._policies.get(rule, self._policy).waiting
 
     def finder(self, table: str) -> Callable[[Key], Any]:
-        kept = self._kept
+        kept, lookups, fresh_s = self._kept, self.lookups[table], self._fresh_s.get(table)
 
         def find(key: Key) -> Any:
             place = (table, key)
             entry = kept.get(place)
             if entry is None:
+                lookups.misses += 1
                 return MISSING
             kept.move_to_end(place)
+            lookups.hits += 1
             return entry[0]
 
-        return find
+        def find_fresh(key: Key) -> Any:
+            self._expire((table, key), fresh_s or 0.0)
+            return find(key)
+
+        return find if fresh_s is None else find_fresh
+
+    def _expire(self, place: Place, fresh_s: float) -> None:
+        supplied_s = self._supplied_s.get(place)
+        if supplied_s is not None and self._clock() - supplied_s > fresh_s:
+            del self._supplied_s[place]
+            self.bytes -= self._kept.pop(place)[1]
 
     def want(self, table: str, key: Key) -> None:
         place = (table, plain_key(key))
@@ -82,8 +111,13 @@ class Memory:
         size = ENTRY_BYTES + (0 if element is None else size_bytes(element))
         if size > self.cache_bytes:
             return
+        if place in self._kept:
+            self.bytes -= self._kept.pop(place)[1]
         self._kept[place] = element, size
         self.bytes += size
+        if place[0] in self._fresh_s:
+            self._supplied_s[place] = self._clock()
         while self.bytes > self.cache_bytes:
-            _, (_, freed) = self._kept.popitem(last=False)
+            dropped, (_, freed) = self._kept.popitem(last=False)
+            self._supplied_s.pop(dropped, None)
             self.bytes -= freed

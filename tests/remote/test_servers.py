@@ -18,8 +18,9 @@ import headwater as hw
 from headwater.deploy.cli.command import main
 from headwater.deploy.descriptions.remote import described
 from headwater.node.remote.guard import Guard, Limits
+from headwater.node.remote.policies import POLICIES
 from headwater.node.remote.provider import BadAnswer, Provider, ProviderError, Refused, Unreachable
-from headwater.node.remote.tables import STRATEGIES, Behind, Tables
+from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.remote import LookupTable
 from tests.kit.patience import run_to_its_end, until
 from tests.kit.ports import free_port
@@ -395,7 +396,7 @@ def test_keys_that_no_table_has_have_no_value(kind: str, secret: str, request: p
     assert looked_up(table, *ODD_KEYS) == [None] * len(ODD_KEYS)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", POLICIES)
 @pytest.mark.parametrize(
     "kind", [pytest.param("postgres", marks=needs_postgres), pytest.param("redis", marks=needs_redis), "http"]
 )
