@@ -35,9 +35,7 @@ def run(engine: Engine, inputs: Iterable[Event | Mapping[str, Any]], lateness_us
     yield from engine.close()
 
 
-def fed(
-    engine: Engine, events: Iterable[Event], lateness_us: int = 0, size: int | None = None
-) -> Iterator[Composite]:
+def fed(engine: Engine, events: Iterable[Event], lateness_us: int = 0, size: int | None = None) -> Iterator[Composite]:
     """Feed events in batches; the watermark follows the greatest time, behind it by the lateness.
 
     Without lateness the events must be in the order of time. The engine is not closed at the end.

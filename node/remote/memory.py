@@ -44,7 +44,8 @@ class Memory:
     ) -> None:
         """``policies``: of single rules, by name. ``fresh_s``: for how long elements are used, by ``clock``, of tables
         whose elements are not used for ever."""
-        self.tables: dict[str, Any] = {**dict.fromkeys(asked, ASKED), **(at_hand or {})}
+        self.lookups = {table: Lookups() for table in asked}
+        self.tables: dict[str, Any] = {**dict.fromkeys(self.lookups, ASKED), **(at_hand or {})}
         self._policy = policy_named(policy)
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
         self.cache_bytes = cache_bytes if self._policy.keeps else 0
@@ -53,7 +54,6 @@ class Memory:
         self.under_way: dict[Place, None] = {}
         """What was asked for and has not come yet."""
         self._wanted: list[Place] = []
-        self.lookups = {table: Lookups() for table in asked}
         self._fresh_s = dict(fresh_s or {})
         self._clock = clock
         self._supplied_s: dict[Place, float] = {}

@@ -56,15 +56,17 @@ class LoopThread:
 def _turn(loop: asyncio.AbstractEventLoop, at_end: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
     loop.run_until_complete(_ended(at_end))
     loop.close()
 
 
 async def _ended(at_end: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
     with suppress(TimeoutError):
         async with asyncio.timeout(END_S_MAX):
+            await asyncio.gather(*tasks, return_exceptions=True)  # so that each takes leave of what it was part of
             await asyncio.gather(*(end() for end in at_end), return_exceptions=True)
 
 
