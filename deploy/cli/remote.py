@@ -30,9 +30,9 @@ RemoteOption = Annotated[
 RemoteStrategyOption = Annotated[
     str,
     typer.Option(
-        help="How rules come by what is not at hand of remote tables: "
-        + "; ".join(f"{name}: {policy.about}" for name, policy in POLICIES.items())
-        + ". The results are the same.",
+        help="What waits for elements of remote tables that are not at hand; the results are the same. "
+        + ". ".join(f"{name}: {policy.about}" for name, policy in POLICIES.items())
+        + ".",
         metavar="|".join(POLICIES),
     ),
 ]

@@ -172,7 +172,7 @@ class Inbox:
             ends = os.pipe()
             for end in ends:
                 os.set_blocking(end, False)
-                weakref.finalize(self, os.close, end)
+                weakref.finalize(self, os.close, end).atexit = False  # the loop may still write at the end
             if not self._answers.empty():
                 os.write(ends[1], b"!")
             self._pipe = ends

@@ -250,6 +250,27 @@ def test_what_was_asked_for_when_tables_were_closed_is_asked_for_again() -> None
     tables.close()
 
 
+@every_strategy
+def test_an_engine_asks_again_for_fresh_elements_that_are_old(strategy: str) -> None:
+    now_s, calls = [0.0], []
+
+    def limit(org: str) -> int:
+        calls.append(org)
+        return 2 * len(calls)
+
+    rule = parse_rules([Source("X: SEQ(A a) WHERE a.v > REMOTE.limits[a.k] WITHIN 1 s RETURN X(v = a.v)", "r", "sase")])
+    table = Behind(CallProvider(limit), fresh_s=10.0)
+    found = []
+    with Tables({"limits": table}, strategy, clock=lambda: now_s[0]) as tables:
+        engine = tables.engine(compile_rules(rule, remote=tables.memory.tables))
+        assert isinstance(engine, FetchingEngine)
+        for number, now_s[0] in enumerate((0.0, 9.0, 11.0, 12.0), 1):
+            found += engine.feed([Event("A", number, "local", number, {"k": "o1", "v": 3})])
+            found += engine.settle()
+    assert [match.ts for match in found] == ([1] if strategy == "block" else [1, 2])
+    assert len(calls) == (4 if strategy == "block" else 2)
+
+
 def test_the_summary_says_how_many_evaluations_waited() -> None:
     with behind(slow) as tables:
         engine = engine_of(tables)
