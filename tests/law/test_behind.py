@@ -10,6 +10,13 @@ from tests.law.behind import check_behind, fill
 from tests.law.fuzz_remote import run_seeds
 
 SECONDS = 40.0
+ONCE_WRONG = (318020321,)
+
+
+def test_cases_that_once_went_wrong(tmp_path: Path) -> None:
+    fill(tmp_path / "elements.db")
+    for seed in ONCE_WRONG:
+        check_behind(seed, tmp_path / "elements.db")
 
 
 def test_matches_do_not_depend_on_where_a_table_is(tmp_path: Path) -> None:
