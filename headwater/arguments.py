@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from headwater.protocol.edge import TIME_UNITS, Layout
 from headwater.protocol.errors import ConfigError
@@ -14,10 +14,14 @@ from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Source, language_of
 from headwater.protocol.languages.rule_texts import LANGUAGES
 
+if TYPE_CHECKING:
+    from headwater.node.remote.tables import Tables
+
 RuleText: TypeAlias = "str | os.PathLike[str] | Source"
 """Rules as a text, or as the path of a ``.tesla`` or ``.sase`` file."""
 Types: TypeAlias = "Iterable[EventType] | Mapping[str, Mapping[str, str]]"
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns", "iso"]
+RemoteStrategy: TypeAlias = Literal["block", "cache", "last", "prefetch", "lazy", "hybrid"]
 
 RULES_ACCEPTED: Final = "give a text, the path of a .tesla or .sase file, a list of these, or what parse_rules returned"
 
@@ -77,12 +81,11 @@ def layout_of(time_column: str, type_column: str, time_unit: TimeUnit | None) ->
     return Layout(time_column, time_unit, type_column)
 
 
-def remote_tables(tables: Mapping[str, Any], strategy: str) -> dict[str, Any]:
-    """What an engine looks values up in, by name of the table."""
+def remote_tables(tables: Mapping[str, Any], strategy: str) -> Tables | None:
+    """What an engine looks values up in, by name of the table; None where it only has objects with ``lookup``."""
     if all(hasattr(table, "lookup") for table in tables.values()):
-        return dict(tables)
+        return None
     from headwater.deploy.descriptions.remote import table_from_python
     from headwater.node.remote.tables import Tables
 
-    described = Tables({name: table_from_python(name, table) for name, table in tables.items()}, strategy)
-    return dict(described.by_name)
+    return Tables({name: table_from_python(name, table) for name, table in tables.items()}, strategy)

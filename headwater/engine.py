@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
 from headwater.arguments import (
     RULES_ACCEPTED,
+    RemoteStrategy,
     RuleText,
     TimeUnit,
     Types,
@@ -87,8 +88,9 @@ class Engine:
     or as ``EventType`` objects; types that neither it nor the rules declare are taken from the events, as ``headwater
     run`` does. ``functions`` maps names to Python functions that the rules call; ``remote`` maps the names of remote
     tables to what holds them: a dict of the data, a function (sync or async) of the key, a provider's description such
-    as ``{"sqlite": "cards.db", "query": .., "keys": [..]}``, or an object with ``lookup(arguments, ts)``. Where an
-    element is not at hand, evaluation waits for it; ``remote_strategy`` says whether answers are kept.
+    as ``{"sqlite": "cards.db", "query": .., "keys": [..]}``, or an object with ``lookup(arguments, ts)``.
+    ``remote_strategy`` says how rules come by elements of functions and providers; by default (``hybrid``) events are
+    taken on while elements are fetched. It changes when a match is found, never which.
 
     ``run`` evaluates a whole input from the start, so one engine serves any number of inputs. A program that receives
     events one after the other uses ``feed``, ``advance`` and ``close`` (or ``run`` with ``lateness_us``) instead; these
@@ -103,10 +105,11 @@ class Engine:
         *,
         functions: Functions | Mapping[str, Callable[..., Value]] | None = None,
         remote: Mapping[str, Any] | None = None,
-        remote_strategy: Literal["block", "cache"] = "cache",
+        remote_strategy: RemoteStrategy = "hybrid",
     ) -> None:
         self._functions = registered(functions)
-        self._remote = remote_tables(remote or {}, remote_strategy)
+        self._tables = remote_tables(remote or {}, remote_strategy)
+        self._remote = dict(remote or {}) if self._tables is None else self._tables.memory.tables
         self._types = declared_list(types)
         self._sources: list[Source] | None = None
         self._program: Program | None = None
@@ -243,7 +246,7 @@ class Engine:
         if self._program is not None:
             if count_only != self._program.count_only:
                 raise ConfigError("a compiled Program either lists or counts matches; give the rules themselves")
-            return Core(self._program)
+            return self._started(self._program)
         rules, types = self._rules, self._rules.types
         read = {name for rule in rules.rules for name in types_of(rule.pattern)}
         emitted = {rule.emits for rule in rules.rules}
@@ -266,7 +269,10 @@ class Engine:
                 rules.rules, key, functions=self._functions, remote=self._remote, count_only=count_only
             )
             self._compiled = key, count_only, program
-        return Core(self._compiled[2])
+        return self._started(self._compiled[2])
+
+    def _started(self, program: Program) -> Core:
+        return Core(program) if self._tables is None else self._tables.engine(program)
 
     def _declared_names(self) -> set[str]:
         if self._undeclared is None:
@@ -289,6 +295,9 @@ class Engine:
 
         Events are as for ``run``; numbers of events without a ``seq`` go on from call to call. An event at or before
         the watermark is late: it changes nothing, and ``take_late`` gives it back.
+
+        A match that needs an element of a remote table which is still being fetched is certain when that has come: a
+        later call gives it.
         """
         if self._closed:
             raise EventError("the engine is closed and takes no more events; make a new one, or use run()")
@@ -301,8 +310,17 @@ class Engine:
             raise EventError(f"the watermark is {watermark!r}; give integer microseconds or a datetime")
         return self._stream().advance(at)
 
+    def settle(self) -> list[Composite]:
+        """Wait for the elements of remote tables that matches need; the composite events that are certain then."""
+        core = self._stream()
+        if self._tables is None:
+            return []
+        from headwater.node.remote.fetching import FetchingEngine
+
+        return core.settle() if isinstance(core, FetchingEngine) else []
+
     def close(self) -> list[Composite]:
-        """No event will follow: everything that is still undecided is decided."""
+        """No event will follow: everything that is still undecided is decided, with all that it needs."""
         self._closed = True
         return self._stream().close()
 
@@ -323,7 +341,9 @@ class Engine:
         if self._undeclared is not None:
             raise self._undeclared
         if self._core is None:
-            self._core = Core(self._program or self._rules, functions=self._functions, remote=self._remote)
+            self._core = self._started(
+                self._program or compile_rules(self._rules, functions=self._functions, remote=self._remote)
+            )
         return self._core
 
     def _streamed(self, events: Iterable[Any], lateness_us: int) -> Iterator[Composite]:

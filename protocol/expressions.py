@@ -126,20 +126,24 @@ class Same:
 Expression = Constant | Attribute | Fold | Parameter | Call | Remote | Unary | Binary | Items | Same
 
 
+def parts_of(expression: Expression) -> tuple[Expression, ...]:
+    """What an expression is directly made of."""
+    match expression:
+        case Call(_, inside) | Remote(_, inside) | Items(inside):
+            return inside
+        case Binary(_, left, right):
+            return left, right
+        case Unary(_, inner) | Same(inner):
+            return (inner,)
+        case _:
+            return ()
+
+
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and everything inside it, outermost first."""
     yield expression
-    match expression:
-        case Call(_, inside) | Remote(_, inside) | Items(inside):
-            for item in inside:
-                yield from walk(item)
-        case Binary(_, left, right):
-            yield from walk(left)
-            yield from walk(right)
-        case Unary(_, operand):
-            yield from walk(operand)
-        case Same(key):
-            yield from walk(key)
+    for part in parts_of(expression):
+        yield from walk(part)
 
 
 def rewritten(expression: Expression, change: Callable[[Attribute], Expression]) -> Expression:

@@ -9,7 +9,10 @@ from headwater.deploy.cli.output import JsonLines, in_key_order
 from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.cli.rules_and_trace import TraceWork
 from headwater.node.engine import Engine
-from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, TraceReader
+from headwater.node.engine.running import batch_events
+from headwater.node.remote.fetching import FetchingEngine
+from headwater.node.traces.pipe_lines import PipeLines
+from headwater.node.traces.reader import OutOfOrder, TraceReader
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import Event
 
@@ -51,7 +54,7 @@ class Evaluation:
 
     def stream(self, lateness_us: int, late: Callable[[dict[str, Any]], None]) -> None:
         """Evaluate rows as they come. ``late`` gets each that comes more than ``lateness_us`` behind an earlier one."""
-        self._feed(self.reader.batches(lateness_us=lateness_us, late=late))
+        self._feed(self.reader.batches(lateness_us=lateness_us, late=late, size=batch_events(self.engine)))
         self._end()
 
     def whole(self) -> None:
@@ -59,7 +62,7 @@ class Evaluation:
         survey = self._work.survey
         if survey is None or survey.in_order:
             try:
-                self._feed(self.reader.batches())
+                self._feed(self.reader.batches(size=batch_events(self.engine)))
             except OutOfOrder:
                 # Nothing has been printed yet: start again with the rows put in order.
                 assert not self._live
@@ -78,13 +81,22 @@ class Evaluation:
             sink.take(engine.advance(watermark))
             sink.flush()
             progress.update(tally.read, reader.rows.done_share())
+            if isinstance(engine, FetchingEngine) and reader.rows.pipe is not None:
+                self._await_rows(engine, reader.rows.pipe)
+
+    def _await_rows(self, engine: FetchingEngine, pipe: PipeLines) -> None:
+        """While no further row comes, elements of remote tables may."""
+        while not pipe.more(engine.wakes()):
+            self.sink.take(engine.arrived())
+            self.sink.flush()
 
     def _in_order(self) -> Batches:
         self._progress.label("sorting")
         events = self.reader.whole()
         self._progress.label("running")
-        for start in range(0, len(events), BATCH_EVENTS):
-            batch = events[start : start + BATCH_EVENTS]
+        size = batch_events(self.engine)
+        for start in range(0, len(events), size):
+            batch = events[start : start + size]
             yield batch, batch[-1][0] - 1
 
     def _end(self) -> None:

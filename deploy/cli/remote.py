@@ -10,7 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import RunFailed
-from headwater.node.remote.tables import AT_HAND, DEFAULT, STRATEGIES, Tables
+from headwater.node.remote.policies import DEFAULT, POLICIES
+from headwater.node.remote.tables import AT_HAND, Tables
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import listed, plural, seconds
@@ -29,10 +30,10 @@ RemoteOption = Annotated[
 RemoteStrategyOption = Annotated[
     str,
     typer.Option(
-        help="How lookups get values that are not cached: "
-        + "; ".join(f"{name}: {row.about}" for name, row in STRATEGIES.items())
+        help="What waits for elements of remote tables that are not at hand; the results are the same. "
+        + ". ".join(f"{name}: {policy.about}" for name, policy in POLICIES.items())
         + ".",
-        metavar="|".join(STRATEGIES),
+        metavar="|".join(POLICIES),
     ),
 ]
 RemoteCacheOption = Annotated[

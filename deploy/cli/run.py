@@ -30,8 +30,9 @@ from headwater.deploy.cli.trace_options import (
     the_trace,
 )
 from headwater.deploy.network.units import duration_us
-from headwater.node.engine import Engine
-from headwater.node.remote.tables import DEFAULT, check_lookups
+from headwater.node.engine import Engine, compile_rules
+from headwater.node.remote.policies import DEFAULT
+from headwater.node.remote.tables import check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
@@ -122,8 +123,8 @@ def run(
     tables.check()
 
     def new_engine() -> Engine:
-        return Engine(
-            work.rules.rules, work.rules.types.values(), functions=registered, remote=tables.by_name, count_only=count
+        return tables.engine(
+            compile_rules(work.rules, functions=registered, remote=tables.memory.tables, count_only=count)
         )
 
     with tables, _naming(out), contextlib.ExitStack() as stack:
@@ -136,7 +137,7 @@ def run(
             _print_counts(output, evaluation.engine.counts(), as_json)
     seconds = time.perf_counter() - started
     lines = summary(evaluation, seconds, count=count, quiet=quiet, lateness=lateness, late_out=late_out)
-    for line in (*lines, *tables.summary(quiet=quiet)):
+    for line in (*lines, *tables.summary(evaluation.engine, quiet=quiet)):
         say(line)
     if not complete:
         raise KeyboardInterrupt

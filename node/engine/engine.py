@@ -21,22 +21,27 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from headwater.node.engine.asking import Asking, RemoteMemory
+from headwater.node.engine.asking_match import AskingNextMatch
 from headwater.node.engine.codegen.rules import RulePlan
 from headwater.node.engine.counting import TooManyChoices
 from headwater.node.engine.intake import Handler, Row, all_of, reordering, widening
 from headwater.node.engine.next_match import NextMatch
+from headwater.node.engine.next_plan import NextPlan
 from headwater.node.engine.program import Program, compile_rules
 from headwater.node.engine.running import run
 from headwater.node.engine.runtime import TooManySubsets
-from headwater.node.engine.snapshot import decode_snapshot, encode_snapshot
+from headwater.node.engine.snapshot import WaitingState, decode_snapshot, encode_snapshot
 from headwater.node.engine.store import Store
 from headwater.protocol.composites import Composite
-from headwater.protocol.errors import EventError, HeadwaterError, RuleError
+from headwater.protocol.errors import ConfigError, EventError, HeadwaterError, RuleError
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
 from headwater.protocol.functions import Functions
 from headwater.protocol.pattern import types_of
+from headwater.protocol.remote import Versions
+from headwater.protocol.text import listed
 
 FOREVER = float("inf")
 
@@ -81,6 +86,7 @@ class Engine:
         remote: Mapping[str, Any] | None = None,
         count_only: bool = False,
         on_failure: Callable[[str, str], None] | None = None,
+        memory: RemoteMemory | None = None,
     ) -> None:
         self._on_failure = on_failure
         if isinstance(rules, Program):
@@ -89,7 +95,19 @@ class Engine:
             self.program = compile_rules(
                 rules, types, composites=composites, functions=functions, remote=remote, count_only=count_only
             )
+        self.memory = memory
+        self.asking: Asking | None = None
+        """What is asked of remote tables; None where everything is at hand."""
+        if self.program.asked:
+            if memory is None:
+                raise ConfigError(f"the elements of {listed(self.program.asked)} are asked for, but of no memory")
+            self.asking = Asking(memory, [memory.waiting(plan.rule.name) for plan, _ in self.program.plans])
+        self._queue: list[tuple[str, Any]] = []
+        """What was given to the engine while it paused, in order."""
         self.watermark: float = -FOREVER
+        """What was promised of the input."""
+        self._applied: float = -FOREVER
+        """How far that has been evaluated: the same, unless the engine pauses."""
         self.late_count = 0
         self._late: list[Any] = []
         self._dispatch: dict[EventType, Handler | None] = {}
@@ -108,9 +126,13 @@ class Engine:
         for plan, _ in program.plans:
             matches[plan.out] = [0] if plan.counts else [] if plan.rule.emits in read else self._matches
         over = {f"v{plan.number}": [0] for plan, _ in program.plans}
-        machines = [(NextMatch(plan), place) for plan, place in program.machines]
+        machines = [(self._machine(plan), place) for plan, place in program.machines]
         names: dict[str, Any] = {**matches, **over, **{machine.name: machine.handle for machine, _ in machines}}
-        self._stores = [Store(compiled, names, program.types) for compiled in program.stores]
+        if self.asking is not None:
+            names |= {name: self.asking.table(table) for table, name in program.asked.items()}
+        self._stores = [
+            Store(compiled, names, program.types, number, self.asking) for number, compiled in enumerate(program.stores)
+        ]
         for store in self._stores:
             store.fell_asleep = self._dismiss
             store.failed = self._failed
@@ -124,6 +146,11 @@ class Engine:
             self._stores[place].accept += [self._acceptor(running)] * len(plan.checks)
             self._running.append(running)
         self._link()
+
+    def _machine(self, plan: NextPlan) -> NextMatch:
+        if self.asking is None or not plan.asks:
+            return NextMatch(plan)
+        return AskingNextMatch(plan, self.asking)
 
     @staticmethod
     def _acceptor(running: _Running) -> Callable[[Composite], None]:
@@ -175,8 +202,15 @@ class Engine:
         event (node and seq) again changes nothing either. Composite events of declared types come as the rows that
         ``Composite.row`` gives, with the values in the declared order.
         """
+        if self._is_paused():
+            in_time = [event for event in events if event[0] > self.watermark or self._note_late(event)]
+            return self._postpone("feed", self._in_own_columns(in_time))
+        self._feed(events)
+        return self._collect()
+
+    def _feed(self, events: Iterable[Row]) -> None:
         dispatch = self._dispatch
-        watermark = self.watermark
+        watermark = self._applied
         if self.program.composites:
             events = self._take_composites(events)
         for event in events:
@@ -192,7 +226,13 @@ class Engine:
                         handler(event)
                     except Exception as error:
                         self._failed(error)
-        return self._collect()
+
+    def _note_late(self, row: Row) -> bool:
+        """Keep a late row apart, if some rule names its type at all."""
+        name = row[3].type if isinstance(row[3], Composite) else row[3].name
+        if name in self._readers_of:
+            self._late.append(row)
+        return False
 
     def _take_composites(self, rows: Iterable[Row]) -> list[Row]:
         """Hand composite rows to their readers; the other rows."""
@@ -207,7 +247,7 @@ class Engine:
                 self._dispatch_composites[name] = self._route_composites(name, Store.taker)
             handler = self._dispatch_composites[name]
             if handler is not None:
-                if row[0] <= self.watermark:
+                if row[0] <= self._applied:
                     self._late.append(row)
                 else:
                     try:
@@ -228,10 +268,16 @@ class Engine:
                 "old events cannot be inserted for rules that skip till the next match or have a count window; "
                 "feed such rules every event before its watermark"
             )
+        if self._is_paused():
+            return self._postpone("insert_old", self._in_own_columns(rows))
+        self._insert_old(rows)
+        return self._collect()
+
+    def _insert_old(self, rows: Iterable[Row]) -> None:
         newer: list[Row] = []
         self._output = None
         for row in rows:
-            if row[0] > self.watermark:
+            if row[0] > self._applied:
                 newer.append(row)
                 continue
             kind = row[3].type if isinstance(row[3], Composite) else row[3]
@@ -243,25 +289,100 @@ class Engine:
                     handler(row)
                 except Exception as error:
                     self._failed(error)
-        return self.feed(newer)
+        self._feed(newer)
 
     def advance(self, watermark: float) -> list[Composite]:
         """Promise that no event at or before ``watermark`` will follow; the composites that this decides."""
         self._output = None
         if watermark > self.watermark:
             self.watermark = watermark
+        if self._is_paused():
+            return self._postpone("advance", watermark)
+        self._advance(watermark)
+        return self._collect()
+
+    def _advance(self, watermark: float) -> None:
+        if watermark > self._applied:
+            self._applied = watermark
         for store in self._used:
             try:
-                store.advance(self._watermark_of(store) if self._read else self.watermark)
+                store.advance(self._watermark_of(store) if self._read else self._applied)
                 if self._read:
                     self._pass_on()
             except Exception as error:
                 self._failed(error)
-        return self._collect()
 
     def close(self) -> list[Composite]:
         """The end of time: everything still undecided is decided."""
         return self.advance(FOREVER)
+
+    # ------------------------------------------------------------------------------------------------- remote elements
+
+    def supplied(self, table: str, key: tuple[Any, ...], element: Versions | None) -> bool:
+        """An element of a remote table has come; whether ``supply`` has something to do."""
+        return self.asking is not None and self.asking.supplied(table, key, element)
+
+    def supply(self) -> list[Composite]:
+        """Go on with the evaluations whose elements have come; the composites that are certain now."""
+        asking = self.asking
+        if asking is None:
+            return []
+        self._output = None
+        while ready := asking.take_ready():
+            for held in ready:
+                try:
+                    self._stores[held.store].retry(held)
+                except Exception as error:
+                    self._failed(error)
+            for number in sorted({held.store for held in ready}):
+                try:
+                    self._stores[number].settle()
+                except Exception as error:
+                    self._failed(error)
+            if self._read:
+                self._advance(self._applied)
+        while self._queue and not asking.pauses():
+            name, argument = self._queue.pop(0)
+            _REPLAYED[name](self, argument)
+        return self._collect()
+
+    def waiting(self) -> int:
+        """How many evaluations wait for elements of remote tables."""
+        return 0 if self.asking is None else len(self.asking.held)
+
+    def held_before(self) -> float:
+        """No match that waits for elements of remote tables ends before this."""
+        if self.asking is None:
+            return FOREVER
+        behind = self._applied + 1 if self._queue else FOREVER
+        return min(
+            behind,
+            *(self.asking.least_end(running.store.number, running.plan.number) for running in self._running),
+            FOREVER,
+        )
+
+    def _is_paused(self) -> bool:
+        return bool(self._queue) or (self.asking is not None and self.asking.pauses())
+
+    def _in_own_columns(self, rows: Iterable[Row]) -> list[Row]:
+        """The rows with their values in the engine's own order, so that they can be saved; without those of types that
+        no rule names."""
+        own: list[Row] = []
+        for row in rows:
+            event_type = row[3]
+            if isinstance(event_type, Composite):
+                own.append(row)
+            elif (declared := self.program.types.get(event_type.name)) is not None:
+                if declared is event_type:
+                    own.append(row)
+                else:
+                    reordering(declared, event_type, own.append)(row)
+        return own
+
+    def _postpone(self, name: str, argument: Any) -> list[Composite]:
+        """What is given to an engine that pauses is taken when it goes on."""
+        self._queue.append((name, argument))
+        return []
 
     def _failed(self, error: Exception) -> None:
         """Raise what went wrong as what it means to people, or give it to ``on_failure`` and go on."""
@@ -303,7 +424,7 @@ class Engine:
         return f"; its matches are listed although they are only counted, because rule {readers[0]!r} reads them"
 
     def _watermark_of(self, store: Store) -> float:
-        watermark = self.watermark
+        watermark = self._applied
         for running in self._sources_of.get(id(store), ()):
             watermark = min(watermark, self._output_watermark(running))
         return watermark
@@ -316,6 +437,8 @@ class Engine:
         for machine in running.store.machines:
             if machine.plan is running.plan:
                 watermark = min(watermark, machine.undecided_before() - 1)
+        if self.asking is not None:
+            watermark = min(watermark, self.asking.least_end(running.store.number, running.plan.number) - 1)
         return watermark
 
     def _pass_on(self) -> None:
@@ -436,7 +559,7 @@ class Engine:
 
     def stored(self) -> int:
         """How many events and partial matches are held."""
-        return sum(store.stored() for store in self._stores)
+        return sum(store.stored() for store in self._stores) + self.waiting() + len(self._queue)
 
     def sources(self) -> dict[str, str]:
         """The generated program of each store, for reading."""
@@ -447,23 +570,46 @@ class Engine:
     def snapshot(self) -> bytes:
         """The whole running state. It fits any engine with the same rules and types."""
         return encode_snapshot(
-            self.program.fingerprint, self.watermark, self._running, self._stores, self.counters()["late_events"]
+            self.program.fingerprint,
+            self.watermark,
+            self._running,
+            self._stores,
+            self.counters()["late_events"],
+            self._waiting_state(),
         )
+
+    def _waiting_state(self) -> WaitingState:
+        held = () if self.asking is None else tuple(self.asking.held.values())
+        return WaitingState(self._applied, tuple(self._queue), held)
 
     def copy(self) -> Engine:
         """Another engine in the same state; from here on they go their own ways."""
-        engine = Engine(self.program, on_failure=self._on_failure)
+        engine = Engine(self.program, on_failure=self._on_failure, memory=self.memory)
         engine.restore(self.snapshot())
         return engine
 
     def restore(self, snapshot: bytes) -> None:
         """Continue from a snapshot; everything this engine held before is forgotten."""
-        self.watermark, self.late_count = decode_snapshot(
+        self.watermark, self.late_count, waiting = decode_snapshot(
             snapshot, self.program.fingerprint, self.program.types, self._running, self._stores
         )
+        self._applied, self._queue = waiting.applied, list(waiting.queue)
+        if self.asking is not None:
+            self.asking.restore(waiting.held)
+            for store in self._stores:
+                for machine in store.machines:
+                    machine.restored(waiting.held)
         self._dispatch.clear()
         self._dispatch_composites.clear()
         self._dispatch_old.clear()
         self._output = None
         self._admitted.clear()
         self._late.clear()
+
+
+_REPLAYED: Final[Mapping[str, Callable[[Engine, Any], None]]] = {
+    "feed": Engine._feed,
+    "insert_old": Engine._insert_old,
+    "advance": Engine._advance,
+}
+"""What an engine was asked to do while it paused, by the name under which it is kept."""

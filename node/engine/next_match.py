@@ -6,9 +6,10 @@ it to a following state, is taken into its repetition, or passes it by.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from headwater.node.engine.asking import Held
 from headwater.node.engine.next_plan import ACCEPTED, NextPlan, NextStage, Run
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.store import SWEEPS_PER_HORIZON, Store, StoreState
@@ -131,7 +132,7 @@ class NextMatch:
                 for run in runs[key]:
                     deadline = self.deadline[stage.number](run)
                     if deadline <= now:
-                        self.complete[stage.number]((*run[:-1], tuple(run[-1])))
+                        self._end(stage, run, watermark)
                     else:
                         kept.append(run)
                         earliest = min(earliest, deadline)
@@ -140,6 +141,10 @@ class NextMatch:
                 else:
                     del runs[key]
             self._earliest[stage.number] = earliest
+
+    def _end(self, stage: NextStage, run: Run, ts: float) -> None:
+        """The window of a last repetition is over, decided at this time."""
+        self.complete[stage.number]((*run[:-1], tuple(run[-1])))
 
     def undecided_before(self) -> float:
         """The least end that a match of an open last repetition can have."""
@@ -190,6 +195,12 @@ class NextMatch:
     def waits(self) -> bool:
         """Whether some runs are decided by time alone."""
         return any(stage.complete and stage.many for stage in self.stages)
+
+    def restored(self, held: Iterable[Held]) -> None:
+        """The store was restored with these evaluations waiting."""
+
+    def retry(self, held: Held) -> None:
+        raise AssertionError("no run waits where nothing is asked for")
 
     def held(self) -> int:
         return sum(len(runs) for by_key in self.runs for runs in by_key.values())

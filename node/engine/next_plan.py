@@ -5,7 +5,7 @@ The OR combinations of a pattern are merged into a tree of states. `next_match` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,14 @@ from headwater.node.engine.codegen.code import Writer
 from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
 from headwater.node.engine.codegen.negations import negation_found
-from headwater.node.engine.codegen.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
+from headwater.node.engine.codegen.rules import (
+    RulePlan,
+    add_late_check,
+    add_negated_patterns,
+    asks_somewhere,
+    emit,
+    waits,
+)
 from headwater.node.engine.codegen.store_builder import StoreBuilder
 from headwater.protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
 from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Index, rewritten, roles_of, walk
@@ -22,6 +29,7 @@ from headwater.protocol.pattern import Leaf
 Run = tuple[Any, ...]
 
 REFUSED, ACCEPTED, OUTSIDE = 0, 1, 2
+UNSURE = 4  # added to a verdict that holds only if conditions do whose elements are not at hand
 
 
 @dataclass(slots=True)
@@ -35,6 +43,8 @@ class NextStage:
     many: bool
     complete: bool
     check: int | None = None
+    judged: int | None = None
+    """The check for matches whose output attributes need elements that may not be at hand."""
     keyed: bool = False
     next: list[NextStage] = field(default_factory=list)
 
@@ -45,6 +55,9 @@ class NextPlan:
     def __init__(self, builder: StoreBuilder, plan: RulePlan) -> None:
         self.plan = plan
         self.name = f"m{plan.number}"
+        self._asks = builder.pool.asks
+        self.asks = False
+        """Whether a run may have to wait for an element of a remote table."""
         self.stages: list[NextStage] = []
         self.first: list[NextStage] = []
         self.counted = builder.counted
@@ -69,19 +82,22 @@ class NextPlan:
     def _add(self, builder: StoreBuilder, branch: Branch) -> None:
         add_negated_patterns(builder, branch)
         check = add_late_check(builder, self.plan, branch) if waits(branch) else None
+        judged = add_late_check(builder, self.plan, branch, judges=True) if self.plan.sought else None
+        self.asks = self.asks or judged is not None or asks_somewhere(builder, branch)
+        builder.asks = builder.asks or self.asks
         level = self.first
         for depth, unit in enumerate(branch.units):
             complete = depth == len(branch.units) - 1
             stage = next((s for s in level if s.leaf == unit.leaves[0]), None)
             if stage is None:
-                stage = NextStage(len(self.stages), depth, branch, unit.leaves[0], unit.many, complete, check)
+                stage = NextStage(len(self.stages), depth, branch, unit.leaves[0], unit.many, complete, check, judged)
                 self.stages.append(stage)
                 level.append(stage)
                 self._write(builder, stage)
             level = stage.next
 
     def _write(self, builder: StoreBuilder, stage: NextStage) -> None:
-        if any(_is_own(condition, stage) for condition in stage.branch.where):
+        if any(self._is_own(condition, stage) for condition in stage.branch.where):
             self._function(builder, stage, "own", "x", self._own)
         self._function(builder, stage, "accept", "run, x", self._accept)
         if stage.many:
@@ -140,7 +156,7 @@ class NextPlan:
             for leaf in unit.leaves
         }
         for condition in branch.where:
-            if not isinstance(condition, Binary) or condition.operator != "=":
+            if not isinstance(condition, Binary) or condition.operator != "=" or self._asks(condition):
                 continue
             if self._home(branch, condition) != other.depth or any(isinstance(p, Fold) for p in walk(condition)):
                 continue
@@ -191,7 +207,7 @@ class NextPlan:
     def _own(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
         """What an event must satisfy for itself: judged once, not for every run."""
         with join.reading({(stage.leaf.role, ""): "x"}):
-            tests = [join.scope.truth(condition) for condition in stage.branch.where if _is_own(condition, stage)]
+            tests = [join.scope.truth(condition) for condition in stage.branch.where if self._is_own(condition, stage)]
         out.line(f"return {' and '.join(tests)}")
 
     def _accept(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
@@ -204,19 +220,47 @@ class NextPlan:
         elif depth and join.is_composite(depth - 1):
             out.line(f"if not x[:3] > {join.end_key(depth - 1)}: return {REFUSED}")
         roles = branch.units[depth].roles
-        for condition in branch.where:
-            if self._home(branch, condition) != depth or (stage.many and needs_previous(condition, roles)):
-                continue
-            if _is_own(condition, stage):
-                continue
-            names = {(stage.leaf.role, ""): variable} if stage.many else {}
+        here = [
+            condition
+            for condition in sorted(branch.where, key=self._asks)
+            if self._home(branch, condition) == depth
+            and not (stage.many and needs_previous(condition, roles))
+            and not self._is_own(condition, stage)
+        ]
+        names = {(stage.leaf.role, ""): variable} if stage.many else {}
+        for condition in here:
             with join.reading(names):
-                out.line(f"if not ({self._judge(join, condition, stage)}): return {REFUSED}")
+                self._test(out, condition, self._judge(join, condition, stage), REFUSED)
+        unsure = self._unsure(out, here)
         if stage.many:
             out.line(f"k{depth}_0 = (x,)")
         for test in self._windows(join, stage):
-            out.line(f"if not ({test}): return {OUTSIDE}")
-        out.line(f"return {ACCEPTED}")
+            out.line(f"if not ({test}): return {OUTSIDE}{unsure}")
+        out.line(f"return {ACCEPTED}{unsure}")
+
+    def _test(self, out: Writer, condition: Expression, source: str, refused: int) -> None:
+        """Refuse what does not hold. Whether something is not at hand is asked before the first that may not be."""
+        if not self._asks(condition):
+            out.line(f"if not ({source}): return {refused}")
+            return
+        if "missed = misses[0]" not in "".join(out.lines[1:]):
+            out.line("missed = misses[0]")
+            out.line("before = missed")
+        out.line(f"if not ({source}) and misses[0] == before: return {refused}")
+        out.line("before = misses[0]")
+
+    def _unsure(self, out: Writer, conditions: Iterable[Expression]) -> str:
+        """Source of what is added to the verdict."""
+        if not any(map(self._asks, conditions)):
+            return ""
+        out.line(f"unsure = {UNSURE} if misses[0] != missed else 0")
+        return " + unsure"
+
+    def _is_own(self, condition: Expression, stage: NextStage) -> bool:
+        """A conjunct about the event of the stage alone, which needs no element that may not be at hand."""
+        roles = frozenset((stage.leaf.role,))
+        is_about_it = roles_of(condition) == roles and (not stage.many or elementwise(condition, roles))
+        return is_about_it and not self._asks(condition)
 
     @staticmethod
     def _judge(join: JoinContext, condition: Expression, stage: NextStage) -> str:
@@ -251,17 +295,22 @@ class NextPlan:
         if join.is_composite(depth):
             out.line(f"if not start_of(x) > k{depth}_0[-1][:3]: return False")
         role = stage.leaf.role
+        here = [
+            condition
+            for condition in sorted(branch.where, key=self._asks)
+            if not self._is_own(condition, stage)
+            and self._home(branch, condition) == depth
+            and role in roles_of(condition)
+        ]
         with join.reading({(role, ""): element, (role, "i-1"): f"k{depth}_0[-1]"}):
-            for condition in branch.where:
-                if _is_own(condition, stage):
-                    continue
-                if self._home(branch, condition) == depth and role in roles_of(condition):
-                    out.line(f"if not ({join.scope.truth(condition)}): return False")
+            for condition in here:
+                self._test(out, condition, join.scope.truth(condition), REFUSED)
+        unsure = self._unsure(out, here)
         if branch.spreads:
             out.line(f"k{depth}_0 = (*k{depth}_0, x)")
         for test in self._windows(join, stage):
-            out.line(f"if not ({test}): return False")
-        out.line("return True")
+            out.line(f"if not ({test}): return {REFUSED}")
+        out.line(f"return {ACCEPTED}{unsure}")
 
     def _finish(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
         branch = stage.branch
@@ -272,7 +321,7 @@ class NextPlan:
         for forbidden in branch.forbidden:
             if not forbidden.waits:
                 out.line(f"if {negation_found(join, forbidden)}: return")
-        emit(self.plan, branch, stage.check, out, join)
+        emit(self.plan, branch, stage.check, stage.judged, out, join)
 
     def _deadline(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
         branch, depth = stage.branch, stage.depth
@@ -298,12 +347,6 @@ def _places(expression: Expression) -> set[tuple[str, str]]:
 def _moved(expression: Expression, to: Index) -> Expression:
     """The same expression about other elements of its repetition."""
     return rewritten(expression, lambda attribute: replace(attribute, index=to))
-
-
-def _is_own(condition: Expression, stage: NextStage) -> bool:
-    """A conjunct about the event of the stage alone."""
-    roles = frozenset((stage.leaf.role,))
-    return roles_of(condition) == roles and (not stage.many or elementwise(condition, roles))
 
 
 def _forbidden_types(branch: Branch) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headwater.node.engine.codegen.code import Pool, RowLayout
@@ -13,7 +13,7 @@ from headwater.node.engine.codegen.store_builder import CompiledStore, StoreBuil
 from headwater.node.engine.next_plan import NextPlan
 from headwater.protocol.analysis.branches import take_apart
 from headwater.protocol.analysis.dependencies import in_dependency_order
-from headwater.protocol.analysis.units import Logical
+from headwater.protocol.analysis.units import Branch, Logical
 from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType
@@ -42,6 +42,8 @@ class Program:
     """The same for equal rules and types: tells whether a snapshot fits."""
     takes_old: bool
     """Whether ``Engine.insert_old`` is possible: no rule skips till next or counts events."""
+    asked: Mapping[str, str]
+    """Remote tables whose elements may come later, with the name of each in generated code."""
 
     def read_types(self) -> frozenset[str]:
         return frozenset(name for rule in self.rules for name in types_of(rule.pattern))
@@ -96,10 +98,11 @@ class _Compiler:
         machines: list[tuple[NextPlan, int]] = []
         for number, rule in enumerate(self.rules):
             try:
-                logical = take_apart(rule.pattern, self.composite_types)
-                spec, parameters = composite_spec(rule, logical, self.columns, self.pool)
+                logical = _asking_last(take_apart(rule.pattern, self.composite_types), self.pool)
+                spec, parameters, sought = composite_spec(rule, logical, self.columns, self.pool)
                 plan = RulePlan(number, rule, logical, spec, parameters)
                 plan.counts = count_only and rule.emits not in read
+                plan.sought = () if plan.counts else sought
                 builder = self.home(rule, logical)
                 builder.writing = rule.name
                 place = self.builders.index(builder)
@@ -123,6 +126,7 @@ class _Compiler:
             count_only,
             digest(self.rules, *(_declarations(types) for types in (self.types, self.outside))),
             not machines and all(builder.counted is None for builder in self.builders),
+            self.pool.asked,
         )
 
     def home(self, rule: Rule, logical: Logical) -> StoreBuilder:
@@ -135,6 +139,24 @@ class _Compiler:
         builder.has_composites = reads_composites
         self.builders.append(builder)
         return builder
+
+
+def _asking_last(logical: Logical, pool: Pool) -> Logical:
+    """Conditions inside a negated sub-pattern that ask for elements are judged with the negation: a match of the
+    sub-pattern is kept whether they hold or not."""
+    branches = tuple(_branch_asking_last(branch, pool) for branch in logical.branches)
+    return logical if branches == logical.branches else replace(logical, branches=branches)
+
+
+def _branch_asking_last(branch: Branch, pool: Pool) -> Branch:
+    forbidden = []
+    for negated in branch.forbidden:
+        asking = dict.fromkeys(c for sub in negated.sub for c in sub.where if pool.asks(c))
+        if asking:
+            sub = tuple(replace(inner, where=[c for c in inner.where if c not in asking]) for inner in negated.sub)
+            negated = replace(negated, sub=sub, where=(*negated.where, *asking))
+        forbidden.append(negated)
+    return branch if forbidden == branch.forbidden else replace(branch, forbidden=forbidden)
 
 
 def _declarations(types: Mapping[str, EventType]) -> tuple[Any, ...]:

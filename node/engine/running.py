@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 BATCH_EVENTS: Final = 500  # fed at once, between two watermarks
 
 
+def batch_events(engine: Engine) -> int:
+    """How many events to feed at once: one, where the stream waits for what an event needs of remote tables."""
+    return 1 if engine.asking is not None and any(rule.pauses for rule in engine.asking.waiting_of) else BATCH_EVENTS
+
+
 def run(engine: Engine, inputs: Iterable[Event | Mapping[str, Any]], lateness_us: int | None) -> Iterator[Composite]:
     """See ``Engine.run``."""
     events = _events(inputs)
@@ -30,11 +35,12 @@ def run(engine: Engine, inputs: Iterable[Event | Mapping[str, Any]], lateness_us
     yield from engine.close()
 
 
-def fed(engine: Engine, events: Iterable[Event], lateness_us: int = 0, size: int = BATCH_EVENTS) -> Iterator[Composite]:
+def fed(engine: Engine, events: Iterable[Event], lateness_us: int = 0, size: int | None = None) -> Iterator[Composite]:
     """Feed events in batches; the watermark follows the greatest time, behind it by the lateness.
 
     Without lateness the events must be in the order of time. The engine is not closed at the end.
     """
+    size = size or batch_events(engine)
     batch: list[Event] = []
     newest: float = float("-inf")
     for event in events:

@@ -7,21 +7,36 @@ table and referred to by its number. Composites that came from outside are writt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
 import msgpack
 
+from headwater.node.engine.asking import MISSING, Held
+from headwater.node.engine.asking_match import DoubtedRun, with_doubts
 from headwater.node.engine.store import Store, StoreState
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
 from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import EventType
+from headwater.protocol.remote import Versions
 
-FORMAT = 2
+FORMAT = 3
+_WITHOUT_WAITING = 2  # as engines were saved whose evaluations never waited for remote tables
 _BIG_INT = 2
 _DECIMAL_INT = 1  # as earlier versions wrote them; they have at most 4,300 digits
 _PLAIN, _FROM_OUTSIDE = -1, -2  # in place of the number of a rule
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingState:
+    """What an engine holds beside its stores: evaluations that wait for remote tables, and input that it was given
+    while it paused. ``applied``: how far its input has been evaluated."""
+
+    applied: float
+    queue: tuple[tuple[str, Any], ...] = ()
+    held: tuple[Held, ...] = ()
 
 
 class SnapshotError(HeadwaterError):
@@ -45,6 +60,10 @@ class _Table:
             return {"t": value.name}
         if isinstance(value, list):
             return {"l": [self.ref(item) for item in value]}
+        if isinstance(value, DoubtedRun):
+            return {"d": [self.ref(tuple(value)), self.ref(value.doubts)]}
+        if value is MISSING:
+            return {"m": None}
         if not isinstance(value, tuple):
             return _scalar(value)
         number = self._numbers.get(id(value))
@@ -95,7 +114,12 @@ def _ext(code: int, data: bytes) -> Any:
 
 
 def encode_snapshot(
-    fingerprint: str, watermark: float, running: Sequence[Any], stores: Sequence[Store], late: int
+    fingerprint: str,
+    watermark: float,
+    running: Sequence[Any],
+    stores: Sequence[Store],
+    late: int,
+    waiting: WaitingState,
 ) -> bytes:
     table = _Table({id(rule.plan.spec): number for number, rule in enumerate(running)})
     saved = []
@@ -120,8 +144,22 @@ def encode_snapshot(
                     for n, by in state.runs_of.items()
                 ],
                 "watermark": state.watermark,
+                "arrivals": [state.arrival, [[number, table.ref(row)] for number, row in state.arrivals.values()]],
+                "logs": [[n, state.log_bases[n][0], [table.ref(row) for row in log]] for n, log in state.logs.items()],
             }
         )
+    held = [
+        waiting.applied,
+        [[name, table.ref(argument)] for name, argument in waiting.queue],
+        [
+            [
+                *(entry.serial, entry.store, entry.rule, table.ref(entry.what)),
+                *(entry.end_ts, entry.keeps_ts, entry.number),
+                [[table.ref(place), table.ref(element)] for place, element in entry.needs.items()],
+            ]
+            for entry in waiting.held
+        ],
+    ]
     counts = [
         [_scalar(rule.matches[0] if rule.plan.counts else rule.passed_on[0]), rule.over_limit[0]] for rule in running
     ]
@@ -134,23 +172,32 @@ def encode_snapshot(
         table.entries,
         saved,
         list(map(_plain_spec, table.specs.values())),
+        held,
     ]
     return cast(bytes, msgpack.packb(whole))
 
 
 def decode_snapshot(
     data: bytes, fingerprint: str, types: Mapping[str, EventType], running: Sequence[Any], stores: Sequence[Store]
-) -> tuple[float, int]:
-    """Fill the stores; the watermark and the number of late events."""
-    watermark, late, counts, entries, saved, plain_specs = _unpacked(data, fingerprint)
+) -> tuple[float, int, WaitingState]:
+    """Fill the stores; the watermark, the number of late events, and what waits."""
+    watermark, late, counts, entries, saved, plain_specs, saved_waiting = _unpacked(data, fingerprint)
     table: list[Any] = []
 
     def value(ref: Any) -> Any:
         if isinstance(ref, list):
             return table[ref[0]]
         if isinstance(ref, dict):
-            return types[ref["t"]] if "t" in ref else [value(item) for item in ref["l"]]
+            ((kind, inside),) = ref.items()
+            return kinds[kind](inside)
         return ref
+
+    kinds: Mapping[str, Callable[[Any], Any]] = {
+        "t": types.__getitem__,
+        "l": lambda items: [value(item) for item in items],
+        "d": lambda inside: with_doubts(value(inside[0]), value(inside[1])),
+        "m": lambda _: MISSING,
+    }
 
     try:
         specs = {(spec.rule, spec.version): spec for spec in map(_spec, plain_specs)}
@@ -161,6 +208,7 @@ def decode_snapshot(
             values = tuple(map(value, inside))
             table.append(values if rule == _PLAIN else Composite((running[rule].plan.spec, *values)))
         states = [_state(store, saved_store, value) for store, saved_store in zip(stores, saved, strict=True)]
+        waiting = _waiting(saved_waiting, watermark, value)
     except (KeyError, IndexError, TypeError, ValueError, EventError) as error:
         raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
     for rule, (counted, over) in zip(running, counts, strict=True):
@@ -168,7 +216,7 @@ def decode_snapshot(
         (rule.matches if rule.plan.counts else rule.passed_on)[0] = counted
     for store, state in zip(stores, states, strict=True):
         store.replace_state(state)
-    return watermark, late
+    return watermark, late, waiting
 
 
 def _unpacked(data: bytes, fingerprint: str) -> Sequence[Any]:
@@ -179,13 +227,34 @@ def _unpacked(data: bytes, fingerprint: str) -> Sequence[Any]:
         raise
     except Exception as error:
         raise SnapshotError(f"this is not a snapshot of an engine: {error}") from error
-    if form != FORMAT or len(rest) != 7:
+    if form == _WITHOUT_WAITING and len(rest) == 7:
+        rest.append(None)
+    elif form != FORMAT or len(rest) != 8:
         raise SnapshotError(f"the snapshot has format {form!r}; this version reads {FORMAT}")
     content: list[Any]
     belongs_to, *content = rest
     if belongs_to != fingerprint:
         raise SnapshotError("the snapshot belongs to an engine with other rules or event types")
     return content
+
+
+def _waiting(saved: Any, watermark: float, value: Callable[[Any], Any]) -> WaitingState:
+    if saved is None:
+        return WaitingState(watermark)
+    applied, queue, held = saved
+    return WaitingState(
+        applied,
+        tuple((name, value(argument)) for name, argument in queue),
+        tuple(
+            Held(serial, store, rule, value(what), _elements(needs, value), end_ts, keeps_ts, number)
+            for serial, store, rule, what, end_ts, keeps_ts, number, needs in held
+        ),
+    )
+
+
+def _elements(needs: Any, value: Callable[[Any], Any]) -> dict[Any, Any]:
+    elements = {value(place): value(element) for place, element in needs}
+    return {place: Versions(*e) if isinstance(e, tuple) else e for place, e in elements.items()}
 
 
 def _state(store: Store, saved: Mapping[str, Any], value: Any) -> StoreState:
@@ -208,4 +277,10 @@ def _state(store: Store, saved: Mapping[str, Any], value: Any) -> StoreState:
         for number, by_stage in saved["runs"]
     }
     state.watermark = saved["watermark"]
+    if "arrivals" in saved:
+        state.arrival, arrivals = saved["arrivals"]
+        rows = [(number, value(row)) for number, row in arrivals]
+        state.arrivals |= {0 if row is None else id(row): (number, row) for number, row in rows}
+        state.logs = {number: [value(row) for row in log] for number, _, log in saved["logs"]}
+        state.log_bases = {number: [base] for number, base, _ in saved["logs"]}
     return state

@@ -14,6 +14,8 @@ from itertools import count
 from types import CodeType
 from typing import Any, Protocol, cast
 
+from headwater.node.engine import asking
+from headwater.node.engine.asking import Asking, Held, NotAtHand, Site
 from headwater.node.engine.codegen.store_builder import CompiledStore
 from headwater.node.engine.runtime import NAMES, Row
 from headwater.protocol.composites import Composite
@@ -46,13 +48,21 @@ class NextMachine(Protocol):
 
     def held(self) -> int: ...
 
+    def restored(self, held: Iterable[Held]) -> None:
+        """The store was restored with these evaluations waiting."""
+        ...
+
+    def retry(self, held: Held) -> None:
+        """Go on with a run that has waited for elements."""
+        ...
+
 
 class StoreState:
     """What changes while a store runs: plain containers, so that it can be saved, restored and counted."""
 
     __slots__ = (
-        "fresh", "fresh_numbered", "newest", "number", "pending", "rows",
-        "runs_of", "serial", "waiting", "waiting_numbered", "watermark",
+        "arrival", "arrivals", "doubtful", "fresh", "fresh_numbered", "log_bases", "logs", "newest", "number",
+        "pending", "rows", "runs_of", "serial", "waiting", "waiting_numbered", "watermark",
     )  # fmt: skip
 
     def __init__(self, compiled: CompiledStore) -> None:
@@ -71,13 +81,36 @@ class StoreState:
         self.runs_of: dict[int, list[dict[Any, list[Any]]]] = {}
         """Open runs of skip-till-next rules: by rule number and stage, those with the same key together."""
         self.watermark: float = float("-inf")
+        self.doubtful: list[tuple[int, Composite]] = []
+        """Matches with postponed conditions, each with the check that judges them; empty between two events."""
+        self.arrival = 0
+        self.arrivals: dict[int, tuple[int, Row | None]] = {}
+        """In an eager store, while evaluations are held: which rows came since, by their identity in memory, in the
+        order in which they came. A held evaluation leaves out what came after it."""
+        self.logs: dict[int, list[Row]] = {}
+        self.log_bases: dict[int, list[int]] = {}
+        """Of skip-till-next rules with runs that wait, by rule number: the events since the first that one waits at,
+        and how many came before these."""
 
 
 class Store:
     """A running store."""
 
-    def __init__(self, compiled: CompiledStore, names: Mapping[str, Any], types: Mapping[str, EventType]) -> None:
+    def __init__(
+        self,
+        compiled: CompiledStore,
+        names: Mapping[str, Any],
+        types: Mapping[str, EventType],
+        number: int = 0,
+        asking: Asking | None = None,
+    ) -> None:
+        """``asking``: what the engine asks of remote tables, if some of its evaluations may have to wait for them."""
         self.compiled = compiled
+        self.number = number
+        self._asking = asking if compiled.asks else None
+        self._later: set[int] = set()
+        self._swept_number = 0
+        """Under a count window: what was needed when an event of this number came is still there."""
         self._types = types
         self.state = StoreState(compiled)
         self._names = names
@@ -114,6 +147,10 @@ class Store:
             **self.compiled.pool.objects,
             **self._names,
         }
+        if self._asking is not None:
+            space |= asking.NAMES | {"guarded": self._guarded, "arrived": self._arrived, "later": self._later}
+            space |= {"misses": self._asking.misses}
+            space |= {f"s{i}": Site(self._asking, rule) for i, rule in enumerate(self.compiled.sites)}
         exec(code, space)
         return space["build"](self.state)
 
@@ -216,16 +253,176 @@ class Store:
             _, serial, check, match, deadline = heapq.heappop(numbered)
             heapq.heappush(waiting, (match.ts if deadline is None else deadline, serial, check, match))
         while waiting and waiting[0][0] <= watermark:
-            _, serial, check, match = heapq.heappop(waiting)
+            deadline, serial, check, match = heapq.heappop(waiting)
             if self._ends is not None:
                 self._ends.gone.add(serial)
-            try:
-                if self._checks[check](match):
-                    self.accept[check](match)
-            except Exception as error:
-                self.failed(error)
+            self._decide_on(check, match, deadline)
         if self._ends is not None and len(self._ends.gone) > 2 * len(waiting) + CHUNK_EVENTS:
             self._ends = None  # no caller asks any more, or a fresh look is cheap
+
+    def _decide_on(self, check: int, match: Composite, deadline: float) -> None:
+        try:
+            if self._asking is not None:
+                self._judge(check, match, deadline)
+            elif self._checks[check](match):
+                self.accept[check](match)
+        except Exception as error:
+            self.failed(error)
+
+    # ------------------------------------------------------------------------------------------------- remote elements
+
+    def _guarded(self, run: Handler, rule: int, again: str) -> Handler:
+        """A trigger whose evaluation is held if it misses an element."""
+        assert self._asking is not None
+        asking, misses, state = self._asking, self._asking.misses, self.state
+
+        def trigger(row: Row) -> None:
+            marks = self.marks(rule)
+            asking.begin(rule)
+            before = misses[0]
+            try:
+                run(row)
+            except NotAtHand:
+                pass
+            except Exception:
+                if misses[0] == before:
+                    raise
+            if misses[0] != before:
+                self.take_back(rule, marks)
+                self._hold_trigger(rule, again, row)
+            elif state.doubtful:
+                self.judge_doubtful(rule)
+
+        return trigger
+
+    def _hold_trigger(self, rule: int, again: str, row: Row, held: Held | None = None) -> None:
+        assert self._asking is not None
+        state = self.state
+        arrival = state.arrival if held is None else held.what[3]
+        if not self.compiled.ordered and not state.arrivals:
+            state.arrivals[0] = (0, None)  # from now on it matters what comes
+        # In an eager store the trigger may be any part of the match.
+        end_ts = row[0]
+        what = ("trigger", again, row, arrival)
+        self.hold(rule, what, end_ts=end_ts, keeps_ts=row[0], again=held)
+
+    def hold(
+        self, rule: int, what: tuple[Any, ...], *, end_ts: float, keeps_ts: float, again: Held | None = None
+    ) -> Held:
+        """The evaluation that has just run waits for what it has noted: see ``Asking.hold``."""
+        assert self._asking is not None
+        return self._asking.hold(
+            self.number, rule, what, end_ts=end_ts, keeps_ts=keeps_ts, number=self._swept_number, again=again
+        )
+
+    def _arrived(self, row: Row) -> None:
+        if id(row) not in self.state.arrivals:
+            self.state.arrival += 1
+            self.state.arrivals[id(row)] = (self.state.arrival, row)
+
+    def marks(self, rule: int) -> tuple[int, ...]:
+        """How far everything has come that an evaluation of the rule may add to."""
+        state, out = self.state, self._names[f"o{rule}"]
+        given = out[0] if self._counts(rule) else len(out)
+        return given, self._names[f"v{rule}"][0], len(state.fresh), len(state.fresh_numbered), len(state.doubtful)
+
+    def take_back(self, rule: int, marks: tuple[int, ...]) -> None:
+        """Take back what an evaluation has added since."""
+        state, out = self.state, self._names[f"o{rule}"]
+        given, self._names[f"v{rule}"][0], fresh, numbered, doubtful = marks
+        if self._counts(rule):
+            out[0] = given
+        else:
+            del out[given:]
+        del state.fresh[fresh:]
+        del state.fresh_numbered[numbered:]
+        del state.doubtful[doubtful:]
+
+    def _counts(self, rule: int) -> bool:
+        out = self._names[f"o{rule}"]
+        return len(out) == 1 and isinstance(out[0], int)
+
+    def judge_doubtful(self, rule: int) -> None:
+        """Judge the matches that were found with postponed conditions, or have them wait for the elements."""
+        doubtful, self.state.doubtful[:] = self.state.doubtful[:], []
+        for check, match in doubtful:
+            try:
+                self._judge(check, match, None)
+            except Exception as error:
+                self.failed(error)
+
+    def _judge(self, check: int, match: Composite, deadline: float | None, held: Held | None = None) -> None:
+        """``deadline``: what decides the match is kept as it was needed at this time."""
+        asking = self._asking
+        assert asking is not None
+        rule = self.compiled.rule_of_check[check]
+        asking.begin(rule, None if held is None else held.needs)
+        over = self._names[f"v{rule}"]
+        before, over_before = asking.misses[0], over[0]
+        verdict: Any = False
+        try:
+            verdict = self._checks[check](match)
+        except NotAtHand:
+            pass
+        except Exception:
+            if asking.misses[0] == before:
+                raise
+        if asking.misses[0] != before:
+            over[0] = over_before
+            keeps_ts = float("inf") if deadline is None else deadline
+            what = ("match", check, match, deadline)
+            self.hold(rule, what, end_ts=match.ts, keeps_ts=keeps_ts, again=held)
+        elif verdict:
+            self.accept[check](match if verdict is True else verdict)
+
+    def retry(self, held: Held) -> None:
+        """Go on with an evaluation whose elements are there."""
+        kind = held.what[0]
+        if kind == "trigger":
+            self._retry_trigger(held)
+        elif kind == "match":
+            _, check, match, deadline = held.what
+            self._judge(check, match, deadline, held)
+        else:
+            machine = next(machine for machine in self.machines if machine.plan.number == held.rule)
+            machine.retry(held)
+
+    def _retry_trigger(self, held: Held) -> None:
+        asking, state = self._asking, self.state
+        assert asking is not None
+        _, again, row, arrival = held.what
+        self._later.clear()
+        self._later.update(identity for identity, (number, _) in state.arrivals.items() if number > arrival)
+        marks = self.marks(held.rule)
+        asking.begin(held.rule, held.needs)
+        before = asking.misses[0]
+        try:
+            self.exports[again](row)
+        except NotAtHand:
+            pass
+        except Exception:
+            if asking.misses[0] == before:
+                raise
+        if asking.misses[0] != before:
+            self.take_back(held.rule, marks)
+            self._hold_trigger(held.rule, again, row, held)
+        elif state.doubtful:
+            self.judge_doubtful(held.rule)
+
+    def settle(self) -> None:
+        """Evaluations that were held have gone on: decide and free what can be, now."""
+        state = self.state
+        if self.compiled.ordered and state.watermark > float("-inf"):
+            self._decide(state.watermark)
+        if state.arrivals and self._keeps() == float("inf"):
+            state.arrivals.clear()
+        if state.watermark > float("-inf"):
+            self._sweep(state.watermark)
+
+    def _keeps(self) -> float:
+        return float("inf") if self._asking is None else self._asking.keeps(self.number)
+
+    # -------------------------------------------------------------------------------------------------------- deciding
 
     def undecided_before(self, checks: frozenset[int]) -> float:
         """The least end of a match still waiting under one of these checks; infinity if there is none."""
@@ -265,6 +462,7 @@ class Store:
 
     def _sweep(self, watermark: float) -> None:
         """Drop what no future match can use. Every buffer is swept a few times per horizon: amortised constant."""
+        watermark = min(watermark, self._keeps() - 1)
         if self.machines and watermark >= self._machines_due:
             self._machines_due = min(machine.sweep(watermark) for machine in self.machines)
         if watermark == float("inf"):
@@ -307,6 +505,9 @@ class Store:
         if number < self._numbered_sweep:
             return
         self._numbered_sweep = number + max(1, window // 2)
+        if self._asking is not None:
+            number = int(min(number, self._asking.keeps_number(self.number)))
+            self._swept_number = number
         least = number + 2 - 2 * window
         lists = [
             (rows, key, bucket, horizon)
@@ -324,7 +525,7 @@ class Store:
     def overstayed(self, old_us: int) -> list[str]:
         """Buffers with rows that should have been dropped. A row that comes old is only looked at a horizon after the
         buffer was last found empty, and then at the next sweep."""
-        watermark, sentences = self.state.watermark, []
+        watermark, sentences = min(self.state.watermark, self._keeps() - 1), []
         if self.compiled.counted is not None or not abs(watermark) < float("inf"):
             return []
         for rows, (_, horizon), name in zip(
@@ -339,6 +540,7 @@ class Store:
     def stored(self) -> int:
         """How many rows and partial matches are held."""
         held = len(self.state.pending) + len(self.state.waiting) + len(self.state.waiting_numbered)
+        held += len(self.state.arrivals)
         for rows in self.state.rows:
             held += sum(map(len, rows.values())) if isinstance(rows, dict) else len(rows)
         return held + sum(machine.held() for machine in self.machines)

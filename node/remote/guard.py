@@ -133,6 +133,12 @@ class Breaker:
         self.circuit = CIRCUITS[self.circuit, seen]
 
 
+def _look_at(done: asyncio.Task[Any]) -> None:
+    """An error that nothing has looked at is taken for a forgotten one, and logged."""
+    if not done.cancelled():
+        done.exception()
+
+
 class Guard:
     """A provider that can be asked without care. All methods run in one event loop."""
 
@@ -210,8 +216,7 @@ class Guard:
         def done(task: asyncio.Task[Elements]) -> None:
             for key in batch:
                 del self._under_way[key]
-            if not task.cancelled():
-                task.exception()  # whoever asked may have gone: then nobody else looks at it
+            _look_at(task)  # the caller may have gone
 
         return done
 
@@ -261,8 +266,10 @@ class Guard:
             return work.result()
         finally:
             timer.cancel()
-            if not work.done():
-                work.add_done_callback(lambda done: done.cancelled() or done.exception())
+            if work.done():
+                _look_at(work)  # the caller may have been cancelled before it has
+            else:
+                work.add_done_callback(_look_at)
                 work.cancel()
 
     # Whether it is there. A single failure may be a connection that has grown old, and is nothing to speak of.

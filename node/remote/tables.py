@@ -1,4 +1,4 @@
-"""The tables of one engine: lookups that are answered at once, from a cache or by a provider that is waited for."""
+"""The tables of one engine: those at hand, those behind providers, and what is at hand of the latter."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.node.remote.cache import CACHE_BYTES, Cache
+from headwater.node.engine import Engine, Program
+from headwater.node.engine.asking import MISSING
+from headwater.node.remote.fetching import Fetcher, FetchingEngine
 from headwater.node.remote.guard import USUAL, Guard, Limits
+from headwater.node.remote.memory import CACHE_BYTES, Memory
+from headwater.node.remote.policies import DEFAULT
 from headwater.node.remote.provider import Provider, ProviderError, Refused, Unreachable, plain_key
 from headwater.node.remote.waiting import LoopThread
 from headwater.protocol.errors import ConfigError
@@ -16,35 +20,9 @@ from headwater.protocol.events import Value
 from headwater.protocol.expressions import Remote, walk
 from headwater.protocol.pattern import Rule
 from headwater.protocol.remote import LookupTable, RemoteValue
-from headwater.protocol.text import closest, plural, seconds, suggestion
+from headwater.protocol.text import plural, seconds, suggestion
 
-
-@dataclass(frozen=True, slots=True)
-class Strategy:
-    """How a table comes by an element that a lookup needs."""
-
-    paper: str
-    """Its name in the EIRES paper."""
-    keeps: bool
-    """Whether elements are kept for the next lookup."""
-    about: str
-
-
-STRATEGIES: Final[Mapping[str, Strategy]] = {
-    "block": Strategy("BL1", keeps=False, about="every lookup asks the provider and waits"),
-    "cache": Strategy("BL2", keeps=True, about="a lookup of what is not in the cache asks the provider and waits"),
-}
-DEFAULT: Final = "cache"
 AT_HAND: Final = "at hand"
-
-
-def strategy_named(name: str) -> Strategy:
-    """The row of the table; a ConfigError if there is none of this name."""
-    if name in STRATEGIES:
-        return STRATEGIES[name]
-    near = closest(name, list(STRATEGIES))
-    cure = f"did you mean {near}? " if near else ""
-    raise ConfigError(f"there is no remote strategy {name!r}; {cure}write one of {', '.join(STRATEGIES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +34,21 @@ class Behind:
     fresh_s: float | None = None
 
 
-@dataclass(slots=True)
-class Lookups:
-    hits: int = 0
-    misses: int = 0
-
-
 class WaitingTable:
-    """A table whose lookups wait for a provider."""
+    """A table whose lookups wait for a provider: for callers that are no engine."""
 
-    def __init__(self, guard: Guard, loop: LoopThread, cache: Cache | None, fresh_s: float | None) -> None:
+    def __init__(self, guard: Guard, fetcher: Fetcher) -> None:
         self.guard = guard
-        self.lookups = Lookups()
-        self._loop = loop
-        self._cache = cache
-        self._fresh_s = fresh_s
+        self._fetcher = fetcher
+        self._find = fetcher.memory.finder(guard.table)
 
     def lookup(self, arguments: tuple[Value, ...], ts: int) -> RemoteValue:
         """The value for these arguments in the latest version valid at ``ts``, or None; or a ProviderError."""
-        key, cache = plain_key(arguments), self._cache
-        if cache is not None:
-            kept = cache.get(self.guard.table, key, self._fresh_s)
-            if kept is not None:
-                self.lookups.hits += 1
-                return None if kept.versions is None else kept.versions.at(ts)
-        self.lookups.misses += 1
-        versions = self._loop.run(self.guard.fetch_when_there((key,)))[key]
-        if cache is not None:
-            cache.put(self.guard.table, key, versions)
-        return None if versions is None else versions.at(ts)
+        key = plain_key(arguments)
+        element = self._find(key)
+        if element is MISSING:
+            element = self._fetcher.element(self.guard.table, key)
+        return None if element is None else element.at(ts)
 
     def key_lengths(self) -> set[int]:
         length = self.guard.provider.key_length
@@ -104,16 +68,28 @@ class Tables:
         cache_bytes: int = CACHE_BYTES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        cache = Cache(cache_bytes, clock) if strategy_named(strategy).keeps else None
         behind = {name: table for name, table in given.items() if isinstance(table, Behind)}
+        at_hand = {name: table for name, table in given.items() if not isinstance(table, Behind)}
+        self.memory = Memory(
+            behind,
+            at_hand,
+            policy=strategy,
+            cache_bytes=cache_bytes,
+            fresh_s={name: table.fresh_s for name, table in behind.items() if table.fresh_s is not None},
+            clock=clock,
+        )
         guards = {name: Guard(table.provider, table.limits, table=name, clock=clock) for name, table in behind.items()}
         self._loop = LoopThread([guard.close for guard in guards.values()])
-        self._waiting = {
-            name: WaitingTable(guard, self._loop, cache, behind[name].fresh_s) for name, guard in guards.items()
-        }
+        self._fetcher = Fetcher(self.memory, guards, self._loop)
+        self._waiting = {name: WaitingTable(guard, self._fetcher) for name, guard in guards.items()}
         self.by_name: dict[str, LookupTable] = {
             name: self._waiting[name] if isinstance(table, Behind) else table for name, table in given.items()
         }
+        """For lookups that wait; engines are compiled with ``memory.tables``."""
+
+    def engine(self, program: Program) -> Engine:
+        """A running instance of a program: one that fetches, if it looks anything up that is not at hand."""
+        return FetchingEngine(program, self._fetcher) if program.asked else Engine(program)
 
     def tried(self, name: str) -> tuple[str, ProviderError | None]:
         """What provides a table, and what is wrong with it, if anything is."""
@@ -134,19 +110,24 @@ class Tables:
             kind = Unreachable if all(isinstance(error, Unreachable) for error in wrong.values()) else Refused
             raise kind("\n".join(f"table {name!r}: {error}" for name, error in wrong.items()))
 
-    def summary(self, *, quiet: bool = False) -> Iterator[str]:
-        """A line for each table that is not at hand."""
-        for name, table in self._waiting.items() if not quiet else ():
-            figures, lookups = table.guard.figures, table.lookups
+    def summary(self, engine: Engine | None = None, *, quiet: bool = False) -> Iterator[str]:
+        """A line for each table that is not at hand, and one of what waited for them in an engine."""
+        if quiet:
+            return
+        for name, table in self._waiting.items():
+            figures, lookups = table.guard.figures, self.memory.lookups[name]
             failed = f" ({figures.failures:,} failed)" if figures.failures else ""
             yield (
                 f"remote {name}: {plural(figures.requests, 'request')}{failed}, {plural(lookups.hits, 'hit')}, "
                 f"{lookups.misses:,} miss{'es' * (lookups.misses != 1)}, mean latency {seconds(figures.mean_s)}"
             )
+        if engine is not None and engine.asking is not None:
+            yield f"{plural(engine.asking.waited, 'evaluation')} waited for elements of remote tables"
 
     def close(self) -> None:
         """Give back all connections. A lookup afterwards opens them again."""
         self._loop.close()
+        self._fetcher.close()
 
     def __enter__(self) -> Tables:
         return self

@@ -28,17 +28,24 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of a coroutine; the caller waits for it."""
-        if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=_turn, args=(self._loop, self._at_end), name="remote tables", daemon=True)
-            thread.start()
-            self._end = weakref.finalize(self, _stop, self._loop, thread)
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        running = asyncio.run_coroutine_threadsafe(work, self._started())
         try:
             return running.result()
         except BaseException:
             running.cancel()  # with Ctrl-C the caller goes, and nobody waits for it any more
             raise
+
+    def call(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Have a call made in the loop; the caller does not wait for it."""
+        self._started().call_soon_threadsafe(call, *arguments)
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=_turn, args=(self._loop, self._at_end), name="remote tables", daemon=True)
+            thread.start()
+            self._end = weakref.finalize(self, _stop, self._loop, thread)
+        return self._loop
 
     def close(self) -> None:
         if self._end is not None:
@@ -49,15 +56,17 @@ class LoopThread:
 def _turn(loop: asyncio.AbstractEventLoop, at_end: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
     loop.run_until_complete(_ended(at_end))
     loop.close()
 
 
 async def _ended(at_end: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
     with suppress(TimeoutError):
         async with asyncio.timeout(END_S_MAX):
+            await asyncio.gather(*tasks, return_exceptions=True)  # so that each takes leave of what it was part of
             await asyncio.gather(*(end() for end in at_end), return_exceptions=True)
 
 

@@ -37,6 +37,13 @@ class PipeLines:
         self.drained = not self._lines and not self._readable()
         return line
 
+    def more(self, other: int) -> bool:
+        """Wait until more can be read, or nothing more will come, or until the file descriptor ``other`` can be read;
+        false if only that is so."""
+        if self._descriptor is None or not self.drained:
+            return True
+        return self._descriptor in select.select([self._descriptor, other], [], [])[0]
+
     def _fill(self) -> None:
         chunk = self._stream.read1(1 << 16)
         if not chunk:

@@ -126,17 +126,16 @@ class TraceReader:
                             raise OutOfOrder
                         late(self._record(row))
                         tally.late += 1
-                        continue
-                    if is_new is not None and not is_new(event[1], event[2]):
+                    elif is_new is not None and not is_new(event[1], event[2]):
                         tally.repeated += 1
-                        continue
-                    if event[0] > top:
-                        top = event[0]
-                        horizon = top - lateness_us
-                    if event[3] is not None:
-                        batch.append(event)
                     else:
-                        tally.unnamed[row[type_at]] += 1
+                        if event[0] > top:
+                            top = event[0]
+                            horizon = top - lateness_us
+                        if event[3] is not None:
+                            batch.append(event)
+                        else:
+                            tally.unnamed[row[type_at]] += 1
                     if len(batch) >= size or (pipe is not None and pipe.drained):
                         tally.read += len(batch)
                         yield batch, horizon - 1

@@ -1,7 +1,8 @@
 """Random cases whose remote tables are behind providers: wherever a table is, the matches are those of the oracle.
 
 The tables are drawn, with versions, collections and keys that are absent. The oracle has them at hand; the engine asks
-a function or SQLite for them, under either strategy, with a cache of any size and requests that fail now and then.
+a function or SQLite for them, under every strategy, with a cache of any size, with requests that fail now and then, and
+is saved and restored with elements outstanding.
 """
 
 from __future__ import annotations
@@ -9,23 +10,43 @@ from __future__ import annotations
 import asyncio
 import random
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from headwater.node.remote.cache import ENTRY_BYTES
+from headwater.node.engine import compile_rules
 from headwater.node.remote.call import CallProvider
 from headwater.node.remote.guard import Limits
+from headwater.node.remote.memory import ENTRY_BYTES
+from headwater.node.remote.policies import POLICIES
 from headwater.node.remote.provider import Elements, Key, Provider, Unreachable
 from headwater.node.remote.sqlite import SqliteProvider
-from headwater.node.remote.tables import STRATEGIES, Behind, Tables
+from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, Items, Remote, walk
 from headwater.protocol.pattern import Rule
 from headwater.protocol.remote import RemoteValue, Versions
-from tests.law.fuzzing import check_counts, expected_of, perform, schedules
-from tests.law.generators import case_of_seed
+from tests.law.fuzzing import (
+    Advance,
+    Feed,
+    Mismatch,
+    Run,
+    SaveAndRestore,
+    Schedule,
+    check_complete,
+    check_counts,
+    check_decided_by_watermark,
+    check_monotone_at_once,
+    check_new,
+    check_nothing_kept,
+    check_nothing_late,
+    expected_of,
+    schedules,
+)
+from tests.law.generators import Case, case_of_seed
+from tests.law.timing import timings
 
 KEYS = range(-64, 256)
 DATA_SETS = 8
@@ -133,7 +154,34 @@ def looks_up(rule: Rule) -> bool:
     return any(isinstance(part, Remote) for each in rule.pattern.where for part in walk(each))
 
 
-def check_behind(seed: int, database: Path) -> int | None:
+def perform(case: Case, schedule: Schedule, expected: dict[str, Any], tables: Tables, *, waits: bool) -> None:
+    """Run an engine through the schedule. ``waits``: the stream waits for elements, so that matches are out in time."""
+    program = compile_rules(list(case.rules), case.types, remote=tables.memory.tables)
+    run = Run(case, schedule, expected, timings(case.rules))
+    engine = tables.engine(program)
+    for action in schedule.actions:
+        match action:
+            case Feed(events):
+                run.fed |= {(event.node, event.seq) for event in events}
+                check_new(run, engine.feed(list(events)))
+            case Advance(watermark):
+                run.watermark = watermark
+                check_new(run, engine.advance(watermark))
+            case SaveAndRestore():
+                saved = engine.snapshot()
+                engine = tables.engine(program)
+                engine.restore(saved)
+                continue
+        if waits:
+            check_monotone_at_once(run)
+            check_decided_by_watermark(run)
+    check_new(run, engine.close())
+    check_complete(run)
+    check_nothing_late(run, engine)
+    check_nothing_kept(run, engine)
+
+
+def check_behind(seed: int, database: Path, counts: Counter[str] | None = None) -> int | None:
     """The number of matches of a case, or None if none of its rules looks anything up; raises Mismatch."""
     rng = random.Random(f"behind {seed}")
     drawn_case = case_of_seed(seed, size=20)
@@ -151,9 +199,17 @@ def check_behind(seed: int, database: Path) -> int | None:
         for name, kind in kinds.items()
     }
     cache_bytes = rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6))
-    with Tables(given, rng.choice([*STRATEGIES, "cache"]), cache_bytes) as tables:
-        behind = replace(case, remote=tables.by_name)
+    policy = rng.choice(list(POLICIES))
+    with Tables(given, policy, cache_bytes) as tables:
         for schedule in schedules(random.Random(f"schedule {seed}"), case.events, 1):
-            perform(behind, schedule, expected, [])
-        check_counts(behind, seed, expected)
+            named = replace(schedule, name=f"{schedule.name}, {policy}")
+            try:
+                perform(case, named, expected, tables, waits=POLICIES[policy].waiting.pauses)
+            except Mismatch:
+                raise
+            except Exception as error:
+                raise Mismatch("raised", f"{policy}: {error!r}", case, named) from error
+            if counts is not None:
+                counts[policy] += 1
+        check_counts(replace(case, remote=tables.memory.tables), seed, expected, tables.engine)
     return len(expected)

@@ -297,8 +297,13 @@ def check_case(case: Case, schedule_seed: int = 0, count: int = 2) -> int:
     return len(expected)
 
 
-def check_counts(case: Case, schedule_seed: int, expected: dict[str, Found]) -> None:
-    """Counting without listing gives as many as listing, with few kinds of choices told apart, or one by one."""
+def check_counts(
+    case: Case, schedule_seed: int, expected: dict[str, Found], start: Callable[[Any], Any] | None = None
+) -> None:
+    """Counting without listing gives as many as listing, with few kinds of choices told apart, or one by one.
+
+    ``start`` makes an engine of a program; by default ``Engine``.
+    """
     from headwater.node.engine import Engine, compile_rules, counting
 
     rng = random.Random(f"counting {schedule_seed}")
@@ -308,7 +313,7 @@ def check_counts(case: Case, schedule_seed: int, expected: dict[str, Found]) -> 
     kinds_max = counting.KINDS_MAX
     counting.KINDS_MAX = rng.choice((kinds_max, kinds_max, 3))
     try:
-        engine = Engine(program)
+        engine = (start or Engine)(program)
         for action in schedule.actions:
             match action:
                 case Feed(events):

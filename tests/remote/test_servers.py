@@ -18,8 +18,9 @@ import headwater as hw
 from headwater.deploy.cli.command import main
 from headwater.deploy.descriptions.remote import described
 from headwater.node.remote.guard import Guard, Limits
+from headwater.node.remote.policies import POLICIES
 from headwater.node.remote.provider import BadAnswer, Provider, ProviderError, Refused, Unreachable
-from headwater.node.remote.tables import STRATEGIES, Behind, Tables
+from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.remote import LookupTable
 from tests.kit.patience import run_to_its_end, until
 from tests.kit.ports import free_port
@@ -395,7 +396,7 @@ def test_keys_that_no_table_has_have_no_value(kind: str, secret: str, request: p
     assert looked_up(table, *ODD_KEYS) == [None] * len(ODD_KEYS)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", POLICIES)
 @pytest.mark.parametrize(
     "kind", [pytest.param("postgres", marks=needs_postgres), pytest.param("redis", marks=needs_redis), "http"]
 )
@@ -432,6 +433,39 @@ def test_a_server_that_dies_and_comes_back_changes_no_result(
     assert away.endswith("; it is asked again until it is back")
     assert back.startswith("table 'limits' is back: ")
     assert PASSWORD not in away + back
+
+
+@pytest.mark.parametrize("strategy", ["lazy", "hybrid"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("postgres", marks=needs_postgres), pytest.param("redis", marks=needs_redis), "http"]
+)
+def test_events_are_taken_while_a_server_is_away(
+    kind: str, strategy: Any, secret: str, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    server: Any = request.getfixturevalue("web" if kind == "http" else kind)
+    table = {
+        "postgres": lambda: on_postgres(server, secret, "select org, id from limits where org = any(%s)"),
+        "redis": lambda: on_redis(server, secret, "limit:{org}", kind="int"),
+        "http": lambda: on_web(server, "/limits/{org}", value="max.limit"),
+    }[kind]()
+    shut = hw_table({f"o{n}": () for n in range(50)})
+    at_hand = hw_table({f"o{n}": n for n in range(ORGS)})
+    expected = [match.id for match in hw.Engine(RULE, remote={"limits": at_hand, "shut": shut}).run(events())]
+    engine = hw.Engine(RULE, remote={"limits": table, "shut": shut}, remote_strategy=strategy)
+    before, after = events()[:20], events()[20:]
+    found = engine.feed(before)
+    found += engine.settle()
+    assert len(found) == 10, "the server was there"
+    server.kill()
+    with caplog.at_level(logging.WARNING):
+        assert engine.feed(after) == []
+        until(lambda: bool(caplog.records), "the server is missed")
+        server.start()
+        found += engine.close()
+    assert sorted(match.id for match in found) == sorted(expected)
+    away, back = (record.getMessage() for record in caplog.records if record.name == "headwater.remote")
+    assert away.startswith("table 'limits' is away: ")
+    assert back.startswith("table 'limits' is back: ")
 
 
 def hw_table(data: dict[str, Any]) -> LookupTable:

@@ -13,18 +13,20 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.node.remote.cache import ENTRY_BYTES, Cache
+from headwater.node.engine.asking import MISSING
 from headwater.node.remote.call import CallProvider, FunctionFailed
 from headwater.node.remote.file import FileProvider
 from headwater.node.remote.guard import Limits
+from headwater.node.remote.memory import ENTRY_BYTES, Memory
+from headwater.node.remote.policies import POLICIES
 from headwater.node.remote.provider import BadAnswer, Provider, ProviderError, Refused, Unreachable
 from headwater.node.remote.sqlite import SqliteProvider
-from headwater.node.remote.tables import STRATEGIES, Behind, Tables
+from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.remote import RemoteTable, Versions
 
 QUICK = Limits(pause_first_s=0.001, open_s=0.01, request_s=5.0)
-both_strategies = pytest.mark.parametrize("strategy", STRATEGIES)
+every_strategy = pytest.mark.parametrize("strategy", POLICIES)
 
 
 def tables(provider: Provider, strategy: str = "cache", **more: Any) -> Tables:
@@ -43,7 +45,7 @@ ODD_KEYS = (10**30, "\ud800", "a\0b", float("nan"), float("inf"), "", "é", "'; 
 # --- strategies and the cache -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("strategy", "asked"), [("block", 4), ("cache", 2)])
+@pytest.mark.parametrize(("strategy", "asked"), [("block", 4), ("cache", 2), ("hybrid", 2)])
 def test_a_cache_spares_requests_for_absent_keys_too(strategy: str, asked: int) -> None:
     calls: list[str] = []
 
@@ -61,28 +63,58 @@ def test_a_cache_spares_requests_for_absent_keys_too(strategy: str, asked: int) 
 
 def test_an_unknown_strategy_is_said_with_the_choices() -> None:
     with pytest.raises(
-        ConfigError, match=r"no remote strategy 'cahce'; did you mean cache\? write one of block, cache"
+        ConfigError, match=r"no remote strategy 'cahce'; did you mean cache\? write one of block, cache, last"
     ):
         Tables({}, "cahce")
 
 
+def supplied(memory: Memory, key: str, element: Versions | None) -> None:
+    memory.want("t", (key,))
+    assert memory.take_wanted() == [("t", (key,))]
+    assert memory.supply("t", (key,), element)
+
+
+def kept(memory: Memory, keys: str) -> list[str]:
+    find = memory.finder("t")
+    return [key for key in keys if find((key,)) is not MISSING]
+
+
 def test_the_least_recently_used_elements_make_room_by_bytes() -> None:
-    cache = Cache(3 * (ENTRY_BYTES + 100))
+    memory = Memory(["t"], cache_bytes=3 * (ENTRY_BYTES + 100))
     for key in "abc":
-        cache.put("t", (key,), Versions.always("x" * 92))
-    assert cache.get("t", ("a",)) is not None
-    cache.put("t", ("d",), Versions.always("x" * 92))
-    assert [key for key in "abcd" if cache.get("t", (key,)) is not None] == ["a", "c", "d"]
-    cache.put("t", ("e",), None)
-    assert len(cache) == 3
-    assert cache.bytes <= cache.bytes_max
+        supplied(memory, key, Versions.always("x" * 92))
+    assert kept(memory, "a") == ["a"]
+    supplied(memory, "d", Versions.always("x" * 92))
+    assert kept(memory, "abcd") == ["a", "c", "d"]
+    supplied(memory, "e", None)
+    assert len(kept(memory, "abcde")) == 3
+    assert memory.bytes <= memory.cache_bytes
 
 
 def test_an_element_larger_than_the_cache_is_not_kept() -> None:
-    cache = Cache(1000)
-    cache.put("t", ("a",), None)
-    cache.put("t", ("b",), Versions.always("x" * 1000))
-    assert (len(cache), cache.get("t", ("b",))) == (1, None)
+    memory = Memory(["t"], cache_bytes=1000)
+    supplied(memory, "a", None)
+    supplied(memory, "b", Versions.always("x" * 1000))
+    assert kept(memory, "ab") == ["a"]
+
+
+def test_an_element_that_was_not_asked_for_is_not_taken() -> None:
+    memory = Memory(["t"])
+    assert not memory.supply("t", ("a",), None)
+    assert kept(memory, "a") == []
+
+
+def test_elements_that_are_used_for_a_while_free_their_room_afterwards() -> None:
+    now_s = [0.0]
+    memory = Memory(["t", "u"], fresh_s={"t": 10.0}, clock=lambda: now_s[0])
+    supplied(memory, "a", Versions.always(1))
+    now_s[0] = 10.0
+    assert kept(memory, "a") == ["a"]
+    now_s[0] = 10.1
+    assert kept(memory, "a") == []
+    assert memory.bytes == 0
+    supplied(memory, "a", Versions.always(2))
+    assert kept(memory, "a") == ["a"]
 
 
 def test_fresh_elements_are_asked_for_again_when_they_are_old() -> None:
@@ -281,7 +313,7 @@ RULE = "X: SEQ(A a) WHERE a.v > REMOTE.limits[a.k] WITHIN 1 s RETURN X(v = a.v)"
 EVENTS = [{"type": "A", "ts": ts, "k": k, "v": 5} for ts, k in enumerate(("acme", "umbrella", "initech", "acme"))]
 
 
-@both_strategies
+@every_strategy
 def test_an_engine_takes_data_functions_providers_and_descriptions(cards: str, strategy: Any) -> None:
     data = {"acme": 4, "umbrella": 9}
     query = "select 4 v where ? = 'acme'"

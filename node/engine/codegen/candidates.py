@@ -112,6 +112,10 @@ def _slice_bounds(join: JoinContext, level: Level, leaf: int) -> SliceBounds:
         candidates.extra += [f"-{span} <= {join.row_of(u, 'last')}[-1] - {row}[-1] <= {span}" for u in bound_units]
         many = [u for u in bound_units if join.units[u].many]
         candidates.extra += [f"{row}[-1] - {join.row_of(u, 'first')}[-1] <= {span}" for u in many]
+    if join.again and join.mode.ordered and not join.in_text_order and (unit, join.trigger) not in join.branch.before:
+        # What came later was not there when the evaluation was held.
+        trigger = "e" if join.units[join.trigger].many else f"r{join.trigger}"
+        candidates.bound_above(level.fetch_step[leaf], f"bisect_left({level.names[leaf]}, {trigger})")
     for hoisted in _hoisted_negations(join, level, candidates.plain):
         candidates.bound_below(own_step - 1, hoisted)
     join.complete = set()
@@ -225,13 +229,16 @@ def distinctness(join: JoinContext, unit: int, leaf: int, row: str) -> list[str]
         if other == unit or step >= join.step_of[unit]:
             continue
         finished = 0 < join.step_of[other] < join.step_of[unit]
-        if other == join.trigger and not finished:
+        if other == join.trigger and not finished and not join.again:
             continue  # the triggering event is not among the candidates yet
         if (unit, other) in join.branch.before or (other, unit) in join.branch.before:
             continue
         for number, mate in enumerate(join.units[other].leaves):
             if mate.type == event_type:
                 many = join.units[other].many
+                if other == join.trigger and not finished and many:
+                    conditions.append(f"{row} != e")
+                    break
                 conditions.append(f"{row} not in k{other}_{number}" if many else f"{row} != r{other}")
     return conditions
 

@@ -75,6 +75,8 @@ class Pool:
     functions: Any
     remote: Mapping[str, Any]
     objects: dict[str, Any] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
+    """Tables whose elements may come later, with the name of each in generated code: every engine has its own."""
     _names: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def name(self, prefix: str, value: Any) -> str:
@@ -83,6 +85,19 @@ class Pool:
             self._names[token] = f"{prefix}{len(self._names)}"
             self.objects[self._names[token]] = value
         return self._names[token]
+
+    def asks(self, expression: Expression) -> bool:
+        """Whether it looks something up that may not be at hand."""
+        return any(isinstance(part, Remote) and self.is_asked(part.table) for part in walk(expression))
+
+    def is_asked(self, table: str) -> bool:
+        return getattr(self.remote.get(table), "asked", False)
+
+    def table_name(self, table: str) -> str:
+        """What generated code calls a remote table."""
+        if self.is_asked(table):
+            return self.asked.setdefault(table, f"A{len(self.asked)}")
+        return self.name("T", self.remote[table])
 
 
 @dataclass(slots=True)
@@ -94,6 +109,8 @@ class CodeScope:
     fold: Callable[[Fold], Piece]
     latest_ts: Callable[[Attribute | Fold], str]
     parameters: Mapping[str, Piece] = field(default_factory=dict)
+    sought: dict[Remote, Piece] = field(default_factory=dict)
+    """Lookups whose values stand in variables."""
 
     def value(self, expression: Expression) -> Piece:
         match expression:
@@ -181,14 +198,18 @@ class CodeScope:
         return Piece(f"call({name}, {inner})", nullable=True)
 
     def _remote(self, expression: Remote) -> Piece:
-        table = self.pool.remote.get(expression.table)
-        if table is None:
+        if expression in self.sought:
+            return self.sought[expression]
+        if self.pool.remote.get(expression.table) is None:
             tables = ", ".join(sorted(self.pool.remote)) or "none"
             raise RuleError(
                 f"the rule looks things up in the remote table {expression.table!r}, which was not given "
                 f"(given: {tables}); supply it, for example with --remote {expression.table}=FILE"
             )
-        inner = ", ".join(self.value(argument).source for argument in expression.arguments)
+        return Piece(f"lookup({', '.join(self.lookup_arguments(expression))})", nullable=True)
+
+    def lookup_arguments(self, expression: Remote) -> list[str]:
+        """Sources of the table, the time of the latest event that the arguments name, and the arguments."""
         named = dict.fromkeys(
             self.latest_ts(part)
             for argument in expression.arguments
@@ -196,7 +217,8 @@ class CodeScope:
             if isinstance(part, Attribute | Fold)
         )
         latest = next(iter(named)) if len(named) == 1 else f"max({', '.join(named)})"
-        return Piece(f"lookup({self.pool.name('T', table)}, {latest}, {inner})", nullable=True)
+        arguments = [self.value(argument).source for argument in expression.arguments]
+        return [self.pool.table_name(expression.table), latest, *arguments]
 
 
 def _constant(value: Any, pool: Pool) -> Piece:

@@ -10,13 +10,15 @@ from typing import Protocol
 
 from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout, Writer
 from headwater.protocol.analysis.units import Branch, Choice, Forbidden, Measure, Spread, elementwise
-from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Remote, parameters_of, roles_of, walk
 
 
 class Buffers(Protocol):
     """Where generated code finds the events seen so far (see headwater.node.engine.store)."""
 
     pool: Pool
+
+    def site(self, rule: int) -> str: ...
 
     def columns(self, event_type: str) -> RowLayout: ...
 
@@ -56,6 +58,15 @@ class IndexBound:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """A lookup whose value is kept in a variable from the step on at which its arguments are bound."""
+
+    variable: str
+    step: int
+    site: str
+
+
 SliceBounds = tuple[list[IndexBound], list[IndexBound], list[str]]
 """Lower and upper index bounds of candidates, and conditions that bisection cannot express."""
 
@@ -76,6 +87,14 @@ class JoinContext:
     trigger_leaf: int
     mode: Mode
     in_text_order: bool
+    again: bool = False
+    """The evaluation was held: its trigger, and what came later, are among the events seen so far."""
+    rule_number: int = -1
+    """Of the rule whose matches are emitted; none for matches of a negated sub-pattern."""
+    sought: dict[Remote, Sought] = field(default_factory=dict)
+    """Lookups of plain conditions, which may be postponed; ``codegen/postponing.py`` fills these."""
+    postponable: dict[Expression, int] = field(default_factory=dict)
+    """The plain conditions that look something up, with the step at which each is judged."""
     variables: dict[tuple[str, str], str] = field(default_factory=dict)
     parameters: dict[str, Piece] = field(default_factory=dict)
     out: Writer = field(default_factory=Writer)
@@ -234,7 +253,14 @@ class JoinContext:
         return f"x{unit}_{leaf}"
 
     def is_own(self, condition: Expression) -> bool:
-        """A conjunct about one event alone: judged before the event is kept at all."""
+        """A conjunct about one event alone: judged before the event is kept at all, unless it asks for an element."""
+        return self._is_about_one(condition) and not self.asks(condition)
+
+    def asks(self, condition: Expression) -> bool:
+        """Whether it looks something up that may not be at hand."""
+        return self.buffers.pool.asks(condition)
+
+    def _is_about_one(self, condition: Expression) -> bool:
         roles = roles_of(condition)
         if len(roles) != 1 or parameters_of(condition):
             return False
@@ -264,6 +290,15 @@ class JoinContext:
                 if number == unit and from_start
             ]
         return sorted(set(sources))
+
+    def asking_conditions(self, role: str, where: Iterable[Expression], variable: str) -> list[str]:
+        """Sources of the conjuncts about this role alone that ask for elements, over a variable."""
+        with self.reading({(role, ""): variable}):
+            return [
+                self.scope.truth(condition)
+                for condition in where
+                if roles_of(condition) == {role} and self._is_about_one(condition) and self.asks(condition)
+            ]
 
     def names_element(self, part: Expression) -> bool:
         return (

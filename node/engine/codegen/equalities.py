@@ -94,7 +94,7 @@ def equality_key(
         if not isinstance(condition, Binary) or condition.operator != "=":
             continue
         for mine, other in ((condition.left, condition.right), (condition.right, condition.left)):
-            if roles_of(mine) != {role} or parameters_of(mine) or role in roles_of(other):
+            if roles_of(mine) != {role} or parameters_of(mine) or role in roles_of(other) or join.asks(mine):
                 continue
             if any(isinstance(part, Fold) or (isinstance(part, Attribute) and part.index) for part in walk(condition)):
                 continue

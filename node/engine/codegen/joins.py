@@ -24,6 +24,7 @@ from headwater.node.engine.codegen.equalities import (
     place_parameters,
 )
 from headwater.node.engine.codegen.negations import negation_step, write_measure, write_negations
+from headwater.node.engine.codegen.postponing import condition_source, in_order, plan_postponing, write_unsought
 from headwater.node.engine.codegen.repetitions import (
     DEMAND,
     about_element,
@@ -101,15 +102,17 @@ def _bind_trigger(join: JoinContext) -> None:
     leaf = unit.leaves[join.trigger_leaf]
     for guard in class_guards(join, join.trigger, leaf.role, "e" if unit.many else f"r{join.trigger}"):
         join.skip_unless(guard)
-    for condition in join.conditions.get(0, []):
-        join.skip_unless(join.scope.truth(condition))
     for step, level in enumerate(join.levels, start=1):
         if isinstance(level, Level):
             prepare_level(join, step, level)
+    plan_postponing(join)
+    for condition in in_order(join, join.conditions.get(0, [])):
+        join.skip_unless(condition_source(join, condition, 0))
 
 
 def _after_step(join: JoinContext, step: int) -> None:
     """Write everything that can be known once the unit of this step is bound."""
+    write_unsought(join, step)
     later = [level for level in join.levels[step:] if isinstance(level, Level)]
     for level in later:
         for leaf, name in enumerate(level.names):
@@ -142,8 +145,8 @@ def _write_levels(join: JoinContext, step: int) -> None:
     level = join.levels[step - 1]
     if isinstance(level, Measure):
         write_measure(join, step, level)
-        for condition in join.conditions.get(step, []):
-            join.skip_unless(join.scope.truth(condition))
+        for condition in in_order(join, join.conditions.get(step, [])):
+            join.skip_unless(condition_source(join, condition, step))
         _after_step(join, step)
         _write_levels(join, step + 1)
     elif join.units[level.unit].many:
@@ -199,13 +202,17 @@ def _single_conditions(join: JoinContext, step: int, level: Level) -> list[str]:
     """What a candidate must satisfy beyond lying in the range."""
     unit = level.unit
     conditions = class_conditions(join, unit, join.units[unit].leaves[0].role, level.used_class[0])
-    conditions += [
-        join.scope.truth(condition)
-        for condition in join.conditions.get(step, [])
-        if condition != level.used_condition[0]
-    ]
+    rest = [c for c in in_order(join, join.conditions.get(step, [])) if c != level.used_condition[0]]
+    conditions += [join.scope.truth(condition) for condition in rest if not join.asks(condition)]
     *_, extra = bounds_of(join, level, 0)
-    return conditions + extra + distinctness(join, unit, 0, f"r{unit}")
+    asking = [condition_source(join, condition, step) for condition in rest if join.asks(condition)]
+    extra = [*extra, *_arrived_before(join, f"r{unit}")]
+    return conditions + extra + distinctness(join, unit, 0, f"r{unit}") + asking
+
+
+def _arrived_before(join: JoinContext, row: str) -> list[str]:
+    """An evaluation that was held leaves out what came after it: that has found its own matches with the trigger."""
+    return [f"id({row}) not in later"] if join.again and not join.mode.ordered else []
 
 
 def _clause(join: JoinContext, at: int, first: int) -> str:
@@ -221,6 +228,8 @@ def _clause(join: JoinContext, at: int, first: int) -> str:
 def _collapses(join: JoinContext, step: int) -> bool:
     """Whether the loops from this step on can be one comprehension: nothing happens in them but conditions."""
     clauses = len(join.levels) + 1 - step
+    if any(sought.step >= step for sought in join.sought.values()):
+        return False
     if not _finishes(join, len(join.levels)) or _loops_here(join) + clauses > LOOPS_MAX:
         return False
     for at in range(step, len(join.levels) + 1):
@@ -282,6 +291,7 @@ def _element_lists(join: JoinContext, step: int, level: Level, conditions: list[
     repetition = join.units[unit]
     out = join.out
     roles = repetition.roles
+    forced = unit == join.trigger
     lists = []
     for leaf_number, leaf in enumerate(repetition.leaves):
         element = join.element(unit, leaf_number)
@@ -294,6 +304,9 @@ def _element_lists(join: JoinContext, step: int, level: Level, conditions: list[
             ]
         *_, extra = bounds_of(join, level, leaf_number)
         tests += extra + distinctness(join, unit, leaf_number, element)
+        if join.again and forced and leaf.type == repetition.leaves[join.trigger_leaf].type:
+            tests.append(f"{element} != e")
+        tests = _arrived_before(join, element) + tests
         candidates = candidates_source(join, level, leaf_number)
         variable = f"c{unit}_{leaf_number}"
         lists.append(variable)
@@ -303,7 +316,7 @@ def _element_lists(join: JoinContext, step: int, level: Level, conditions: list[
             out.line(f"{variable} = [{element} for {element} in {candidates} if {' and '.join(tests)}]")
         else:
             out.line(f"{variable} = {candidates}")
-        if unit == join.trigger and leaf_number == join.trigger_leaf:
+        if forced and leaf_number == join.trigger_leaf:
             with join.reading({(leaf.role, ""): "e"}):
                 write_forced_checks(join, level, leaf_number, conditions, roles)
         else:

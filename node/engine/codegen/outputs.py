@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout
@@ -11,20 +11,21 @@ from headwater.protocol.analysis.units import Logical
 from headwater.protocol.composites import CompositeSpec
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import EventType
-from headwater.protocol.expressions import Attribute, Constant, Fold, Parameter, walk
+from headwater.protocol.expressions import Attribute, Constant, Expression, Fold, Parameter, Remote, parts_of, walk
 from headwater.protocol.pattern import Chain, Leaf, Negation, OutputAttribute, Part, Rule, Sequence
 
 
 def composite_spec(
     rule: Rule, logical: Logical, layouts: Mapping[str, RowLayout], pool: Pool
-) -> tuple[CompositeSpec, tuple[str, ...]]:
-    """What the rule's composites have in common, with the function that computes their attributes; and the aggregates
-    that these need."""
+) -> tuple[CompositeSpec, tuple[str, ...], tuple[Remote, ...]]:
+    """What the rule's composites have in common, with the function that computes their attributes; the aggregates, and
+    the lookups of what may not be at hand, that these need."""
     parameters = tuple(
         dict.fromkeys(
             part.name for output in rule.attributes for part in walk(output.value) if isinstance(part, Parameter)
         )
     )
+    sought = tuple(dict.fromkeys(lookup for output in rule.attributes for lookup in outermost(output.value, pool)))
     bindings = _Bindings(rule.name, logical, layouts)
     scope = CodeScope(
         pool,
@@ -32,9 +33,11 @@ def composite_spec(
         bindings.fold,
         bindings.latest_ts,
         {name: Piece(f"p{number}", nullable=True) for number, name in enumerate(parameters)},
+        {lookup: Piece(f"q{number}", nullable=True) for number, lookup in enumerate(sought)},
     )
     values = [_declared(output, scope) for output in rule.attributes]
     arguments = [*bindings.variables.values(), *(f"p{number}" for number in range(len(parameters)))]
+    arguments += [f"q{number}" for number in range(len(sought))]
     source = _values_source(", ".join(arguments), values)
     space: dict[str, Any] = {**NAMES, **pool.objects}
     exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
@@ -49,7 +52,16 @@ def composite_spec(
         _latest(rule, logical.roles),
         tuple(map(bindings.place, rule.attributes)),
     )
-    return spec, parameters
+    return spec, parameters, sought
+
+
+def outermost(expression: Expression, pool: Pool) -> Iterator[Remote]:
+    """The lookups of what may not be at hand that stand in no other lookup."""
+    if isinstance(expression, Remote) and pool.is_asked(expression.table):
+        yield expression
+        return
+    for inner in parts_of(expression):
+        yield from outermost(inner, pool)
 
 
 class _Bindings:

@@ -51,6 +51,7 @@ def over_limit_found(join: JoinContext, unit: int) -> str:
     start = "start_of(x)" if composite else "x[:3]"
     span = (join.branch.count or 1) - 1
     tests = []
+    asking = join.asking_conditions(leaf.role, join.branch.where, "x")
     lows = []
     for other in range(len(join.units)):
         if other == unit:
@@ -85,6 +86,7 @@ def over_limit_found(join: JoinContext, unit: int) -> str:
         join.spread_condition(spread) for spread in join.branch.spreads if any(unit in part for part in spread.parts)
     ]
     del join.stand_in[unit]
+    tests += asking
     if lows:
         rows = f"{rows}[bisect_left({rows}, ({lows[0]},)):]"
     return f"exceeds([1 for x in {rows} if {' and '.join(tests) or 'True'}], {repetition.limit}, {join.over_limit})"

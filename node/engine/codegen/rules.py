@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from headwater.node.engine.codegen.code import Writer
+from headwater.node.engine.codegen.code import Piece, Writer
 from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
 from headwater.node.engine.codegen.joins import write_join
 from headwater.node.engine.codegen.negations import negation_deadline, negation_found
+from headwater.node.engine.codegen.postponing import in_doubt, plain_conditions
 from headwater.node.engine.codegen.repetitions import limit_deadline, limit_waits, limited_units, over_limit_found
-from headwater.node.engine.codegen.store_builder import StoreBuilder
-from headwater.protocol.analysis.units import Branch, Forbidden, Logical
+from headwater.node.engine.codegen.store_builder import Guarded, StoreBuilder
+from headwater.protocol.analysis.units import Branch, Forbidden, Logical, Measure
 from headwater.protocol.composites import CompositeSpec
+from headwater.protocol.expressions import Remote, roles_of
 from headwater.protocol.pattern import Rule
 
 
@@ -30,6 +32,8 @@ class RulePlan:
     checks: list[int] = field(default_factory=list)
     """Numbers of this rule's late checks in its store."""
     counts: bool = False
+    sought: tuple[Remote, ...] = ()
+    """Lookups that output attributes need and that may not be at hand: their values travel with the match."""
 
     @property
     def out(self) -> str:
@@ -45,6 +49,9 @@ def add_rule(store: StoreBuilder, plan: RulePlan) -> None:
 def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
     add_negated_patterns(store, branch)
     check = add_late_check(store, plan, branch) if waits(branch) else None
+    judged = add_late_check(store, plan, branch, judges=True) if may_be_doubtful(store, plan, branch) else None
+    asks = judged is not None or asks_somewhere(store, branch)
+    store.asks = store.asks or asks
     triggers = [0] if plan.logical.in_text_order else range(len(branch.units))
     for unit in triggers:
         for leaf_number, leaf in enumerate(branch.units[unit].leaves):
@@ -54,18 +61,56 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
                 modes.append(Mode(ordered=False, newest=False))
             if last:
                 store.completing.add(leaf.type)
+            names = []
             for mode in dict.fromkeys(modes):
-                join = JoinContext(store, branch, unit, leaf_number, mode, plan.logical.in_text_order)
-                join.over_limit = f"v{plan.number}"
-                join.counting = plan.counts
-                if check is not None:
-                    join.demanded_later = _demanded_later(store.late_checks[check], branch)
-                name = store.add_function(partial(write_join, join, emit=partial(emit, plan, branch, check)))
+                join = _join(store, plan, branch, unit, leaf_number, mode, check, judged)
+                name = store.add_function(partial(write_join, join, emit=partial(emit, plan, branch, check, judged)))
+                names.append(name)
                 group = store.group(leaf.type, join.own_conditions(leaf.role, branch.where))
                 if last and (mode.newest or store.ordered):
                     group.newest_triggers.append(name)
                 if not store.ordered and not mode.newest:
                     group.triggers.append(name)
+            if asks and names:
+                join = _join(store, plan, branch, unit, leaf_number, Mode(store.ordered, newest=False), check, judged)
+                join.again = True
+                again = store.add_function(partial(write_join, join, emit=partial(emit, plan, branch, check, judged)))
+                store.guarded |= dict.fromkeys(names, Guarded(plan.number, again))
+
+
+def _join(
+    store: StoreBuilder,
+    plan: RulePlan,
+    branch: Branch,
+    unit: int,
+    leaf: int,
+    mode: Mode,
+    check: int | None,
+    judged: int | None,
+) -> JoinContext:
+    join = JoinContext(store, branch, unit, leaf, mode, plan.logical.in_text_order)
+    join.rule_number = plan.number
+    join.over_limit = f"v{plan.number}"
+    join.counting = plan.counts
+    checks = [store.late_checks[number] for number in (check, judged) if number is not None]
+    if checks:
+        join.demanded_later = "\n".join(_demanded_later(source, branch) for source in checks)
+    return join
+
+
+def asks_somewhere(store: StoreBuilder, branch: Branch) -> bool:
+    """Whether an evaluation of the branch may find that an element is not at hand."""
+    conditions = [*branch.where, *(c for forbidden in branch.forbidden for c in forbidden.where)]
+    conditions += [c for step in branch.steps if isinstance(step, Measure) for c in step.where]
+    return any(map(store.pool.asks, conditions))
+
+
+def may_be_doubtful(store: StoreBuilder, plan: RulePlan, branch: Branch) -> bool:
+    """Whether matches may have to be judged once more when they are complete."""
+    if plan.sought:
+        return True
+    join = JoinContext(store, branch, 0, 0, Mode(ordered=True, newest=False), plan.logical.in_text_order)
+    return bool(plain_conditions(join, branch))
 
 
 def _demanded_later(late_check: str, branch: Branch) -> str:
@@ -83,28 +128,78 @@ def bindings(join: JoinContext, plan: RulePlan) -> str:
             variables[leaf.role] = f"k{number}_{leaf_number}" if unit.many else f"r{number}"
     parts = [variables.get(role, "None") for role in plan.logical.roles]
     parts += [join.parameters[name].source for name in plan.parameters]
+    parts += ["None"] * len(plan.sought)  # filled in when the match is judged
     return f"C(({join.buffers.pool.name('S', plan.spec)}, {', '.join(parts)}))"
 
 
-def emit(plan: RulePlan, branch: Branch, check: int | None, out: Writer, join: JoinContext) -> None:
-    """What happens with a match: it is listed, counted, or kept until nothing can forbid it any more."""
-    match = bindings(join, plan)
+def emit(plan: RulePlan, branch: Branch, check: int | None, judged: int | None, out: Writer, join: JoinContext) -> None:
+    """What happens with a match: it is listed, counted, or kept until nothing can forbid it any more.
+
+    ``check`` looks at matches that have waited; ``judged`` also at the conditions that were postponed.
+    """
+    doubt = "True" if plan.sought else in_doubt(join)
     if check is not None:
-        if plan.counts:
-            match = f"C((*{match}, {' * '.join(join.numbers) or 1}))"
-            join.waiting_match = match
-        times, numbers = _deadlines(join, branch)
-        if numbers:
-            entry = f"{_greatest(numbers)}, next(serial), {check}, {match}, {_greatest(times)}"
-            out.line(f"fresh_numbered.append(({entry}))")
-        else:
-            out.line(f"fresh.append(({_greatest(times)}, next(serial), {check}, {match}))")
+        if doubt:
+            out.line(f"if {doubt}:")
+            out.depth += 1
+            assert judged is not None
+            _emit_waiting(plan, branch, judged, out, join)
+            out.depth -= 1
+            out.line("else:")
+            out.depth += 1
+        _emit_waiting(plan, branch, check, out, join)
+        if doubt:
+            out.depth -= 1
+        return
+    match = bindings(join, plan)
+    if not doubt:
+        _emit_certain(plan, match, out, join)
     elif plan.counts:
+        listed = f"C((*{match}, {' * '.join(join.numbers) or 1}))"
+        join.waiting_match = listed
+        _emit_doubtful_counts(plan, judged, listed, doubt, out, join)
+    elif join.collect is not None:
+        out.line(f"found = [{match} {join.collect[0]}]")
+        out.line(f"if {doubt}: doubtful.extend([({judged}, m) for m in found])")
+        out.line(f"else: {plan.out}.extend(found)")
+    else:
+        out.line(f"if {doubt}: doubtful.append(({judged}, {match}))")
+        out.line(f"else: {plan.out}.append({match})")
+
+
+def _emit_waiting(plan: RulePlan, branch: Branch, check: int, out: Writer, join: JoinContext) -> None:
+    match = bindings(join, plan)
+    if plan.counts:
+        match = f"C((*{match}, {' * '.join(join.numbers) or 1}))"
+        join.waiting_match = match
+    times, numbers = _deadlines(join, branch)
+    if numbers:
+        entry = f"{_greatest(numbers)}, next(serial), {check}, {match}, {_greatest(times)}"
+        out.line(f"fresh_numbered.append(({entry}))")
+    else:
+        out.line(f"fresh.append(({_greatest(times)}, next(serial), {check}, {match}))")
+
+
+def _emit_certain(plan: RulePlan, match: str, out: Writer, join: JoinContext) -> None:
+    if plan.counts:
         out.line(f"{plan.out}[0] += {_how_many(join)}")
     elif join.collect is not None:
         out.line(f"{plan.out}.extend([{match} {join.collect[0]}])")
     else:
         out.line(f"{plan.out}.append({match})")
+
+
+def _emit_doubtful_counts(
+    plan: RulePlan, judged: int | None, listed: str, doubt: str, out: Writer, join: JoinContext
+) -> None:
+    """Matches in doubt are listed even where they are only counted."""
+    if join.collect is None:
+        out.line(f"if {doubt}: doubtful.append(({judged}, {listed}))")
+        out.line(f"else: {plan.out}[0] += {_how_many(join)}")
+        return
+    out.line(f"found = [{listed} {join.collect[0]}]")
+    out.line(f"if {doubt}: doubtful.extend([({judged}, m) for m in found])")
+    out.line(f"else: {plan.out}[0] += {' * '.join([*join.numbers, 'len(found)'])}")
 
 
 def waits(branch: Branch) -> bool:
@@ -167,6 +262,11 @@ def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
                 group.newest_triggers.append(name)
 
 
+def _output_lookup(join: JoinContext, lookup: Remote) -> str:
+    """Source of a lookup of an output attribute; what names an event that the match does not have has no value."""
+    return join.scope.value(lookup).source if roles_of(lookup) <= join.positive else "None"
+
+
 def _keep_sub_match(
     store: StoreBuilder, forbidden: Forbidden, buffer: str, sub: Branch, trigger: int, out: Writer, join: JoinContext
 ) -> None:
@@ -181,10 +281,15 @@ def _keep_sub_match(
         out.line(f"{buffer}.append({row})")
 
 
-def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch) -> int:
-    """A function that tells whether a match that has waited is still allowed."""
+def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch, *, judges: bool = False) -> int:
+    """A function that tells whether a match that has waited is still allowed.
+
+    ``judges``: and whether the conditions hold that were postponed. Where output attributes need elements, it gives the
+    match with their values.
+    """
     number = len(store.late_checks)
     store.late_checks.append("")
+    store.rule_of_check.append(plan.number)
     store.owners[f"late{number}"] = plan.rule.name
     join = JoinContext(store, branch, 0, 0, Mode(ordered=True, newest=False), plan.logical.in_text_order)
     join.over_limit = f"v{plan.number}"
@@ -198,13 +303,24 @@ def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch) -> int:
     out.depth += 1
     targets = [variables.get(role, "_") for role in plan.logical.roles]
     out.line(f"_, {', '.join(targets)} = match[:{len(targets) + 1}]")
+    if judges:
+        first = 1 + len(plan.logical.roles)
+        for position, name in enumerate(plan.parameters):
+            join.parameters[name] = Piece(f"match[{first + position}]", nullable=True, simple=True)
+    for condition in plain_conditions(join, branch) if judges and plan.rule.pattern.skip != "next" else ():
+        out.line(f"if not ({join.scope.truth(condition)}): return False")
     for forbidden in branch.forbidden:
         if forbidden.waits:
             out.line(f"if {negation_found(join, forbidden)}: return False")
     for repetition in limited_units(join):
         if limit_waits(join, repetition):
             out.line(f"if {over_limit_found(join, repetition)}: return False")
-    out.line("return True")
+    if judges and plan.sought:
+        values = [_output_lookup(join, lookup) for lookup in plan.sought]
+        kept = 1 + len(plan.logical.roles) + len(plan.parameters)
+        out.line(f"return C((*match[:{kept}], {', '.join(values)}))")
+    else:
+        out.line("return True")
     store.late_checks[number] = str(out)
     plan.checks.append(number)
     return number

@@ -35,6 +35,21 @@ class CompiledStore:
     where one comes, since most engines never see any."""
     completing: frozenset[str]
     """In an ordered store: the types whose events can complete a match."""
+    sites: tuple[int, ...] = ()
+    """Places where a lookup may be postponed, each with the number of its rule."""
+    asks: bool = False
+    """Whether some evaluation may have to wait for an element of a remote table."""
+    rule_of_check: tuple[int, ...] = ()
+    """The number of the rule that each late check belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """A trigger that may have to wait for elements."""
+
+    rule: int
+    again: str
+    """The function that runs in its place when they are there."""
 
 
 @dataclass(slots=True)
@@ -75,6 +90,7 @@ class StoreBuilder:
         self.functions: list[str] = []
         self.machines: list[tuple[str, Sequence[str]]] = []
         self.late_checks: list[str] = []
+        self.rule_of_check: list[int] = []
         self.writing = ""
         """Name of the rule whose code is being written."""
         self.owners: dict[str, str] = {}
@@ -83,6 +99,11 @@ class StoreBuilder:
         """Functions that a machine outside the generated code wants to call."""
         self.completing: set[str] = set()
         """Types whose events can complete a match once they are handled in trace order."""
+        self.sites: list[int] = []
+        """Places where a lookup may be postponed, each with the number of its rule."""
+        self.guarded: dict[str, Guarded] = {}
+        """Triggers that may have to wait for elements of remote tables."""
+        self.asks = False
         self._derived: dict[int, tuple[Forbidden, BufferSpec]] = {}
         self.has_composites = False
 
@@ -118,6 +139,11 @@ class StoreBuilder:
         spec.horizon = max(spec.horizon, horizon)
         return spec.name
 
+    def site(self, rule: int) -> str:
+        """The name of a new place where a lookup may be postponed."""
+        self.sites.append(rule)
+        return f"s{len(self.sites) - 1}"
+
     def _spec(self, key: Piece | None, horizon: int, event_type: str | None = None) -> BufferSpec:
         spec = BufferSpec(f"b{len(self.specs)}", key, horizon, event_type)
         self.specs.append(spec)
@@ -142,19 +168,26 @@ class StoreBuilder:
         out.line("def build(state):")
         out.depth += 1
         self._name_buffers(out)
+        if self.asks and not self.ordered:
+            out.line("arrivals = state.arrivals")
         out.line("newest = state.newest")
         out.line("number = state.number")
         out.line("fresh = state.fresh")
         out.line("fresh_numbered = state.fresh_numbered")
         out.line("serial = state.serial")
+        if self.asks:
+            out.line("doubtful = state.doubtful")
         for source in (*self.functions, *self.late_checks):
             for text in source.splitlines():
                 out.line(text)
+        for trigger, guarded in self.guarded.items():
+            out.line(f"h{trigger} = guarded({trigger}, {guarded.rule}, {guarded.again!r})")
         for position, event_type in enumerate(types):
             self._handler(out, f"on{position}", event_type)
         handlers = ", ".join(f"{event_type!r}: on{position}" for position, event_type in enumerate(types))
         checks = ", ".join(f"late{position}" for position in range(len(self.late_checks)))
-        exports = ", ".join(f"{name!r}: {name}" for name in self.exports)
+        again = {guarded.again: None for guarded in self.guarded.values()}
+        exports = ", ".join(f"{name!r}: {name}" for name in (*self.exports, *again))
         out.line(f"return {{{handlers}}}, [{checks}], {{{exports}}}")
         source = str(out)
         return CompiledStore(
@@ -170,6 +203,9 @@ class StoreBuilder:
             self.owners,
             self._old_source() if self.ordered else "",
             frozenset(self.completing if self.ordered else ()),
+            tuple(self.sites),
+            self.asks,
+            tuple(self.rule_of_check),
         )
 
     def _name_buffers(self, out: Writer) -> None:
@@ -250,7 +286,8 @@ class StoreBuilder:
             return None
         if any(spec.key is not None for group in groups for spec in group.buffers):
             return None
-        actions = [trigger for group in groups for trigger in group.newest_triggers]
+        triggers = [trigger for group in groups for trigger in group.newest_triggers]
+        actions = [f"h{trigger}" if trigger in self.guarded else trigger for trigger in triggers]
         actions += [f"{spec.name}.append" for group in groups for spec in group.buffers]
         actions += machines
         return actions[0] if len(actions) == 1 else None
@@ -259,7 +296,7 @@ class StoreBuilder:
         """All triggers look at the buffers before the event is put into any of them."""
         if len(groups) == 1 and newest:
             with _under(out, groups[0].conditions):
-                _run_triggers(out, groups[0], newest)
+                self._run_triggers(out, groups[0], newest)
                 _run_inserts(out, groups[0], newest)
             return
         for position, group in enumerate(groups):
@@ -267,10 +304,16 @@ class StoreBuilder:
             if not newest:
                 with _under(out, (f"g{position}",)):
                     self._second_delivery(out, group, f"g{position}")
-        for run in (_run_triggers, _run_inserts):
+        for run in (self._run_triggers, _run_inserts):
             for position, group in enumerate(groups):
                 with _under(out, (f"g{position}",)):
                     run(out, group, newest)
+
+    def _run_triggers(self, out: Writer, group: Group, newest: bool) -> None:
+        if self.asks and not self.ordered:
+            out.line("if arrivals: arrived(e)")
+        for trigger in group.newest_triggers if newest else group.triggers:
+            out.line(f"{'h' if trigger in self.guarded else ''}{trigger}(e)")
 
     @staticmethod
     def _second_delivery(out: Writer, group: Group, flag: str) -> None:
@@ -291,11 +334,6 @@ def _under(out: Writer, conditions: Sequence[str]) -> Iterator[None]:
     out.line("pass")
     if conditions:
         out.depth -= 1
-
-
-def _run_triggers(out: Writer, group: Group, newest: bool) -> None:
-    for trigger in group.newest_triggers if newest else group.triggers:
-        out.line(f"{trigger}(e)")
 
 
 def _run_inserts(out: Writer, group: Group, newest: bool) -> None:

@@ -1,0 +1,356 @@
+"""Lookups whose elements may not be at hand, and the evaluations that wait for them.
+
+An engine never waits. A lookup of an element that is not at hand has no value, and the key is noted. What happens next
+depends on where the lookup stands:
+
+- A plain condition of a match may be *postponed*: the match goes on without it and is judged once it is complete.
+- Everywhere else (a selection, a negation, an aggregate, an element of a repetition) the evaluation is *held*: what it
+  gave is taken back, and it runs again when the elements are there. So it is decided with all data at hand, as if they
+  had been there from the beginning.
+
+The elements that a held evaluation has waited for stay with it until it is over, whatever the cache drops meanwhile.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, Final, Protocol
+
+from headwater.protocol.events import Value
+from headwater.protocol.remote import RemoteValue, Versions
+
+Key = tuple[Value, ...]
+Place = tuple[str, Key]
+"""A table and a key."""
+
+FOREVER: Final = float("inf")
+
+
+class _Sign:
+    """A value that stands for none, and is compared by identity."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+MISSING: Final = _Sign("MISSING")
+"""In place of an element: it is not at hand."""
+POSTPONED: Final = _Sign("POSTPONED")
+"""In place of a value: the condition that needs it is judged later."""
+UNSOUGHT: Final = _Sign("UNSOUGHT")
+"""In place of a value: it was not looked up yet."""
+
+
+class NotAtHand(Exception):
+    """An element is missing, and the policy asks for one at a time."""
+
+
+class Asked:
+    """In place of a table: its elements are asked for, and may come later."""
+
+    asked = True
+
+    def key_lengths(self) -> set[int]:
+        return set()
+
+
+ASKED: Final = Asked()
+
+
+class RemoteMemory(Protocol):
+    """What is at hand of remote tables."""
+
+    def finder(self, table: str) -> Callable[[Key], Versions | _Sign | None]:
+        """What gives the element of a key, None if the table does not have it, or MISSING."""
+        ...
+
+    def want(self, table: str, key: Key) -> None:
+        """The element is needed: have it fetched, unless it is under way."""
+        ...
+
+    def waiting(self, rule: str) -> Waiting:
+        """How evaluations of a rule behave where an element is missing."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """How evaluations of a rule behave where an element is missing; rows of ``node.remote.policies``."""
+
+    pauses: bool = False
+    """The engine takes no further input until the element is there."""
+    one_by_one: bool = False
+    """An evaluation ends at the first missing element, instead of noting all that it finds missing."""
+    postpones: bool = True
+    """Plain conditions are judged on complete matches where their elements are missing."""
+    only_last: bool = False
+    """Plain conditions are judged on complete matches only."""
+
+
+@dataclass(slots=True)
+class Held:
+    """An evaluation that waits for elements."""
+
+    serial: int
+    store: int
+    rule: int
+    what: tuple[Any, ...]
+    """What to do when they are there: see ``Store.retry``."""
+    needs: dict[Place, Any] = field(default_factory=dict)
+    """The elements that it has waited for: those that have come, and MISSING for the others."""
+    end_ts: float = FOREVER
+    """No match that it may give ends before this."""
+    keeps_ts: float = FOREVER
+    """It may need what was needed at this time: nothing younger than its horizon before it may be freed."""
+    number: int = 0
+    """Under a count window: it may need what was needed when an event of this number came."""
+
+    def missing(self) -> Iterator[Place]:
+        return (place for place, element in self.needs.items() if element is MISSING)
+
+
+class AskedTable:
+    """A remote table as the generated code of one engine sees it."""
+
+    __slots__ = ("_asking", "_find", "name")
+
+    def __init__(self, name: str, find: Callable[[Key], Any], asking: Asking) -> None:
+        self.name = name
+        self._find = find
+        self._asking = asking
+
+    def lookup(self, arguments: Key, ts: int) -> RemoteValue:
+        """The value for these arguments in the version valid at ``ts``; None, and a note, where it is not at hand."""
+        element = self.element(arguments)
+        if element is None:
+            return None
+        if element is MISSING:
+            self._asking.missed(self.name, arguments)
+            return None
+        return element.at(ts)  # type: ignore[no-any-return]
+
+    def element(self, key: Key) -> Any:
+        needs = self._asking.needs
+        if needs:
+            element = needs.get((self.name, key), MISSING)
+            if element is not MISSING:
+                return element
+        return self._find(key)
+
+
+class Site:
+    """A place in generated code where a plain condition looks something up and may be postponed."""
+
+    __slots__ = ("_asking", "_rule", "pays")
+
+    def __init__(self, asking: Asking, rule: int) -> None:
+        self._asking = asking
+        self._rule = rule
+        self.pays = True
+        """Whether postponing is expected to cost less than waiting."""
+
+    def seek(self, table: AskedTable, ts: int, arguments: Key) -> Any:
+        """The value, or POSTPONED; None, and a note, if the evaluation must be held."""
+        asking = self._asking
+        waiting = asking.waiting_of[self._rule]
+        if waiting.only_last:
+            return POSTPONED
+        element = table.element(arguments)
+        if element is None:
+            return None
+        if element is not MISSING:
+            return element.at(ts)
+        if waiting.postpones and self.pays:
+            asking.memory.want(table.name, arguments)
+            return POSTPONED
+        asking.missed(table.name, arguments)
+        return None
+
+
+class Asking:
+    """What one engine asks for: the misses of the evaluation that is running, and the evaluations that are held."""
+
+    def __init__(self, memory: RemoteMemory, waiting_of: list[Waiting]) -> None:
+        self.memory = memory
+        self.waiting_of = waiting_of
+        """By the number of a rule."""
+        self.misses = [0]
+        """How many lookups have missed so far, in a cell that generated code reads."""
+        self.noted: dict[Place, None] = {}
+        """What the running evaluation has missed."""
+        self.needs: Mapping[Place, Any] = {}
+        """What stays at hand for the running evaluation."""
+        self._one_by_one = False
+        self.supplies = 0
+        """How many elements have come."""
+        self.waited = 0
+        """How many evaluations have been held so far."""
+        self.held: dict[int, Held] = {}
+        self._serial = count()
+        self._waiting_for: dict[Place, list[int]] = {}
+        self._ready: dict[int, None] = {}
+        self._ends: dict[tuple[int, int], Least] = {}
+        self._keeps: dict[int, Least] = {}
+        self._pausing = 0
+        self.tables: dict[str, AskedTable] = {}
+
+    def table(self, name: str) -> AskedTable:
+        if name not in self.tables:
+            self.tables[name] = AskedTable(name, self.memory.finder(name), self)
+        return self.tables[name]
+
+    # ------------------------------------------------------------------------------------------------ one evaluation
+
+    def missed(self, table: str, key: Key) -> None:
+        self.misses[0] += 1
+        self.noted[table, key] = None
+        if self._one_by_one:
+            raise NotAtHand
+
+    def begin(self, rule: int, needs: Mapping[Place, Any] | None = None) -> None:
+        """An evaluation of the rule begins; ``needs``: what it has waited for."""
+        self.noted = {}
+        self.needs = needs if needs is not None else {}
+        self._one_by_one = self.waiting_of[rule].one_by_one
+
+    def hold(
+        self,
+        store: int,
+        rule: int,
+        what: tuple[Any, ...],
+        *,
+        end_ts: float,
+        keeps_ts: float = FOREVER,
+        number: int = 0,
+        again: Held | None = None,
+    ) -> Held:
+        """The evaluation that has just run waits for what it has noted. ``again``: it has waited before."""
+        self.waited += again is None
+        held = again or Held(next(self._serial), store, rule, what, number=number)
+        held.what, held.end_ts, held.keeps_ts = what, end_ts, keeps_ts
+        for place in self.noted:
+            if held.needs.get(place, MISSING) is MISSING:
+                held.needs[place] = MISSING
+                self._waiting_for.setdefault(place, []).append(held.serial)
+                self.memory.want(*place)
+        self._add(held)
+        self.noted = {}
+        return held
+
+    def want_noted(self) -> None:
+        """Have everything fetched that the evaluation has noted, though it does not wait for it."""
+        for place in self.noted:
+            self.memory.want(*place)
+
+    def _add(self, held: Held) -> None:
+        self.held[held.serial] = held
+        self._pausing += self.waiting_of[held.rule].pauses
+        self._ends.setdefault((held.store, held.rule), Least()).add(held.end_ts, held.serial)
+        if held.keeps_ts < FOREVER:
+            self._keeps.setdefault(held.store, Least()).add(held.keeps_ts, held.serial)
+
+    def _release(self, serial: int) -> Held:
+        held = self.held.pop(serial)
+        self._pausing -= self.waiting_of[held.rule].pauses
+        self._ends[held.store, held.rule].remove(serial)
+        if held.keeps_ts < FOREVER:
+            self._keeps[held.store].remove(serial)
+        return held
+
+    # ------------------------------------------------------------------------------------------------------ elements
+
+    def supplied(self, table: str, key: Key, element: Versions | None) -> bool:
+        """An element has come; whether some evaluation can go on."""
+        self.supplies += 1
+        for serial in self._waiting_for.pop((table, key), ()):
+            held = self.held.get(serial)
+            if held is not None and held.needs.get((table, key)) is MISSING:
+                held.needs[table, key] = element
+                if next(held.missing(), None) is None:
+                    self._ready[serial] = None
+        return bool(self._ready)
+
+    def take_ready(self) -> list[Held]:
+        """The evaluations that can go on, the one held longest first; they are held no longer."""
+        ready = [self._release(serial) for serial in sorted(self._ready)]
+        self._ready = {}
+        return ready
+
+    def needed(self) -> Iterable[Place]:
+        """The elements that held evaluations wait for."""
+        return self._waiting_for.keys()
+
+    # ------------------------------------------------------------------------------------------------------ watching
+
+    def least_end(self, store: int, rule: int) -> float:
+        """No match of the rule that a held evaluation may still give ends before this."""
+        ends = self._ends.get((store, rule))
+        return FOREVER if ends is None else ends.least()
+
+    def keeps(self, store: int) -> float:
+        """What was needed at this time, and since, must be kept for held evaluations of the store."""
+        kept = self._keeps.get(store)
+        return FOREVER if kept is None else kept.least()
+
+    def keeps_number(self, store: int) -> float:
+        """Under a count window: what was needed when this was the newest event's number must be kept."""
+        kept = (held.number for held in self.held.values() if held.store == store and held.keeps_ts < FOREVER)
+        return min(kept, default=FOREVER)
+
+    def pauses(self) -> bool:
+        """Whether a held evaluation keeps the engine from taking more."""
+        return self._pausing > 0
+
+    # -------------------------------------------------------------------------------------------------------- saving
+
+    def restore(self, held: Iterable[Held]) -> None:
+        """Continue with these evaluations."""
+        self.held, self._waiting_for, self._ready = {}, {}, {}
+        self._ends, self._keeps, self._pausing = {}, {}, 0
+        for entry in held:
+            self._add(entry)
+            for place in entry.missing():
+                self._waiting_for.setdefault(place, []).append(entry.serial)
+            if next(entry.missing(), None) is None:
+                self._ready[entry.serial] = None
+        self._serial = count(max(self.held, default=-1) + 1)
+
+
+class Least:
+    """The least of numbers that come and go, each under a serial number."""
+
+    __slots__ = ("_heap", "_numbers")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int]] = []
+        self._numbers: dict[int, float] = {}
+
+    def add(self, number: float, serial: int) -> None:
+        self._numbers[serial] = number
+        heapq.heappush(self._heap, (number, serial))
+
+    def remove(self, serial: int) -> None:
+        del self._numbers[serial]
+
+    def least(self) -> float:
+        heap, numbers = self._heap, self._numbers
+        while heap and numbers.get(heap[0][1]) != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else FOREVER
+
+
+def seek(site: Site, table: AskedTable, ts: int, *arguments: Any) -> Any:
+    """What generated code calls where a plain condition may be postponed."""
+    return None if None in arguments else site.seek(table, ts, arguments)
+
+
+NAMES: Final[dict[str, Any]] = {"seek": seek, "U": UNSOUGHT, "M": POSTPONED}
+"""What generated code calls, by the names it uses."""

@@ -1,0 +1,139 @@
+"""Random cases whose remote elements come later: an engine that never waits finds what the oracle finds.
+
+The tables are drawn, with versions, collections and keys that are absent. The oracle has them at hand. The engine asks
+for elements and gets them after some more events, in any order, once or twice, or only when everything else is over,
+under every policy and with a cache of any size, and is saved and restored with elements outstanding.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headwater.node.engine import Engine
+from headwater.node.engine.program import Program, compile_rules
+from headwater.node.remote.memory import ENTRY_BYTES, Memory
+from headwater.node.remote.policies import POLICIES
+from tests.law.behind import AtHand, drawn, looks_up, with_lookups
+from tests.law.fuzzing import Advance, Feed, Mismatch, Run, SaveAndRestore, Schedule, check_new, expected_of, schedules
+from tests.law.generators import Case, case_of_seed
+
+TABLES = ("table", "sets")
+DATA_SETS = 8
+
+
+class Late:
+    """Elements on their way: each comes after a drawn number of steps, and now and then once more."""
+
+    def __init__(self, rng: random.Random, data: int) -> None:
+        self._rng = rng
+        self._data = data
+        self._slowest = rng.choice((0, 0, 1, 3, 10, 10**6))
+        self._under_way: list[tuple[int, tuple[str, Any]]] = []
+        self._step = 0
+
+    def asked(self, places: Sequence[tuple[str, Any]]) -> None:
+        for place in places:
+            self._under_way.append((self._step + self._rng.randint(0, self._slowest), place))
+            if self._rng.random() < 0.1:
+                self._under_way.append((self._step + self._rng.randint(0, self._slowest), place))
+
+    def arrived(self, *, all_of_it: bool = False) -> Iterator[tuple[str, Any]]:
+        self._step += 1
+        due = [entry for entry in self._under_way if all_of_it or entry[0] < self._step]
+        self._under_way = [entry for entry in self._under_way if entry not in due]
+        self._rng.shuffle(due)
+        return iter([place for _, place in due])
+
+    def element(self, place: tuple[str, Any]) -> Any:
+        table, key = place
+        return drawn(self._data, table, *key)
+
+
+class Awaited:
+    """One engine on its way through a schedule, with elements on their way to it."""
+
+    def __init__(self, case: Case, program: Program, run: Run, rng: random.Random, policy: str, data: int) -> None:
+        self.rng = rng
+        self.run = run
+        self.program = program
+        self.memory = Memory(TABLES, policy=policy, cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)))
+        self.engine = Engine(program, memory=self.memory)
+        self.late = Late(rng, data)
+        self.promised = float("-inf")
+
+    def perform(self, schedule: Schedule) -> None:
+        for action in schedule.actions:
+            match action:
+                case Feed(events):
+                    self.take(self.engine.feed(events))
+                case Advance(watermark):
+                    self.run.watermark = watermark
+                    self.take(self.engine.advance(watermark))
+                case SaveAndRestore():
+                    saved = self.engine.snapshot()
+                    self.engine = Engine(self.program, memory=self.memory)
+                    self.engine.restore(saved)
+            self.hand_over()
+        self.take(self.engine.close())
+        for _ in range(10_000):
+            if not self.engine.waiting():
+                break
+            self.hand_over(all_of_it=True)
+        if self.engine.waiting():
+            self.run.fail("waits for ever", repr(list(self.engine.asking.held.values())))  # type: ignore[union-attr]
+
+    def hand_over(self, *, all_of_it: bool = False) -> None:
+        self.late.asked(self.memory.take_wanted())
+        for place in self.late.arrived(all_of_it=all_of_it):
+            element = self.late.element(place)
+            if self.memory.supply(*place, element):
+                self.engine.supplied(*place, element)
+                if self.rng.random() < 0.7:
+                    self.take(self.engine.supply())
+        self.take(self.engine.supply())
+
+    def take(self, composites: list[Any]) -> None:
+        for composite in composites:
+            if composite.ts <= self.promised:
+                self.run.fail("emitted what was promised not to come", f"{composite!r} after {self.promised}")
+        check_new(self.run, composites)
+        self.promised = max(self.promised, self.engine.output_watermark())
+
+
+def check_awaited(seed: int, counts: Counter[str] | None = None) -> int | None:
+    """The number of matches of a case, or None if none of its rules looks anything up; raises Mismatch."""
+    rng = random.Random(f"awaited {seed}")
+    drawn_case = case_of_seed(seed, size=20)
+    case = replace(drawn_case, rules=tuple(with_lookups(rule, rng) for rule in drawn_case.rules))
+    if not any(map(looks_up, case.rules)):
+        return None
+    data = seed % DATA_SETS
+    case = replace(case, remote={name: AtHand(data, name) for name in TABLES})
+    expected = expected_of(case)
+    if expected is None:
+        return None
+    program = compile_rules(case.rules, case.types, remote=Memory(TABLES).tables)
+    for schedule in schedules(random.Random(f"schedule {seed}"), case.events, 1):
+        policy = rng.choice(list(POLICIES))
+        run = Run(case, replace(schedule, name=f"{schedule.name}, {policy}"), expected, {})
+        try:
+            awaited = Awaited(case, program, run, rng, policy, data)
+            awaited.perform(schedule)
+            missing = set(expected) - {composite.id for composite in run.emitted}
+            if missing:
+                run.fail("missed matches", f"{len(missing)} of {len(expected)}: {run.show(sorted(missing))}")
+            if kept := awaited.engine.stored():
+                run.fail("kept rows after everything was decided", f"{kept} rows")
+            if late := awaited.engine.take_late():
+                run.fail("called events late that were not", repr(late))
+        except Mismatch:
+            raise
+        except Exception as error:
+            raise Mismatch("raised", f"{policy}: {error!r}", case, schedule) from error
+        if counts is not None:
+            counts[policy] += 1
+    return len(expected)
