@@ -14,7 +14,7 @@ The elements that a held evaluation has waited for stay with it until it is over
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Protocol
@@ -79,6 +79,64 @@ class RemoteMemory(Protocol):
     def waiting(self, rule: str) -> Waiting:
         """How evaluations of a rule behave where an element is missing."""
         ...
+
+    def key_class(
+        self, rule: str, name: str, table: str, horizon: int, *, numbered: bool, early: bool
+    ) -> Counted | None:
+        """What counts the partial matches that have bound the key of a lookup of the rule; None if nothing does.
+
+        ``name`` tells the lookups of a rule apart. ``horizon``: the length of the rule's window, in event time or (if
+        ``numbered``) in events. ``early``: whether time may pass before the element is needed.
+        """
+        ...
+
+    def latency_us(self, table: str) -> float:
+        """How long elements of the table take to come."""
+        ...
+
+
+class Counted(Protocol):
+    """Partial matches that have bound the key of a lookup, by key."""
+
+    horizon: int
+    seeks: int
+    """How often the lookup was made."""
+
+    def add(self, key: Key, ts: float) -> None:
+        """One more of them: its element may be fetched already."""
+        ...
+
+    def too_late(self) -> bool:
+        """Whether elements that were fetched for them mostly came after they were needed."""
+        ...
+
+    def forget(self) -> None:
+        """Whether they came in time has to be seen again."""
+        ...
+
+
+class Timing:
+    """When the elements of a lookup are fetched under skip-till-next: at the last stage of a run at which they still
+    come in time. The classes are those of the stages at which the key is known, the earliest first."""
+
+    def __init__(self, classes: Sequence[Counted]) -> None:
+        self._classes = classes
+        self._chosen = len(classes) - 1
+        self._since: float = float("-inf")
+
+    def at(self, stage: int, key: Key, ts: float) -> None:
+        """A run stands at one of the stages."""
+        if stage != self._chosen:
+            return
+        current = self._classes[stage]
+        current.add(key, ts)
+        if stage and current.too_late():
+            self._chosen -= 1
+            self._since = ts
+        elif stage < len(self._classes) - 1 and ts - self._since > current.horizon:
+            self._chosen += 1
+            self._classes[self._chosen].forget()
+            self._since = ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,17 +207,20 @@ class AskedTable:
 class Site:
     """A place in generated code where a plain condition looks something up and may be postponed."""
 
-    __slots__ = ("_asking", "_rule", "pays")
+    __slots__ = ("_asking", "_counted", "_rule", "pays")
 
-    def __init__(self, asking: Asking, rule: int) -> None:
+    def __init__(self, asking: Asking, rule: int, counted: Counted | None = None) -> None:
         self._asking = asking
         self._rule = rule
+        self._counted = counted
         self.pays = True
         """Whether postponing is expected to cost less than waiting."""
 
     def seek(self, table: AskedTable, ts: int, arguments: Key) -> Any:
         """The value, or POSTPONED; None, and a note, if the evaluation must be held."""
         asking = self._asking
+        if self._counted is not None:
+            self._counted.seeks += 1
         waiting = asking.waiting_of[self._rule]
         if waiting.only_last:
             return POSTPONED
@@ -178,10 +239,11 @@ class Site:
 class Asking:
     """What one engine asks for: the misses of the evaluation that is running, and the evaluations that are held."""
 
-    def __init__(self, memory: RemoteMemory, waiting_of: list[Waiting]) -> None:
+    def __init__(self, memory: RemoteMemory, rules: Sequence[str]) -> None:
+        """``rules``: the names of the engine's rules, by their numbers."""
         self.memory = memory
-        self.waiting_of = waiting_of
-        """By the number of a rule."""
+        self._rules = rules
+        self.waiting_of = [memory.waiting(rule) for rule in rules]
         self.misses = [0]
         """How many lookups have missed so far, in a cell that generated code reads."""
         self.noted: dict[Place, None] = {}
@@ -204,6 +266,10 @@ class Asking:
         if name not in self.tables:
             self.tables[name] = AskedTable(name, self.memory.finder(name), self)
         return self.tables[name]
+
+    def counted(self, rule: int, name: str, table: str, horizon: int, *, numbered: bool, early: bool) -> Counted | None:
+        """See ``RemoteMemory.key_class``."""
+        return self.memory.key_class(self._rules[rule], name, table, horizon, numbered=numbered, early=early)
 
     # ------------------------------------------------------------------------------------------------ one evaluation
 

@@ -7,12 +7,12 @@ there it goes once more through the events since then. Runs do not depend on eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from headwater.node.engine.asking import FOREVER, Asking, Held, Least, NotAtHand
+from headwater.node.engine.asking import FOREVER, Asking, Held, Key, Least, NotAtHand, Timing
 from headwater.node.engine.next_match import NextMatch
-from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run
+from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run, RunAhead
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.store import StoreState
 from headwater.protocol.composites import Composite
@@ -68,9 +68,40 @@ class AskingNextMatch(NextMatch):
                 self._following[stage.number][name] = following, takes
         self._splitting = {stage.number: True for stage in self.stages}
         """Whether it pays at a stage to go on in doubt."""
+        self._timings = [self._timing(ahead) for ahead in next_plan.aheads]
+
+    def _timing(self, ahead: RunAhead) -> Timing | None:
+        """What has elements fetched for runs that will need them; None if nothing does."""
+        classes = [
+            self._asking.counted(
+                self._number,
+                f"{self.name} {ahead.purpose} at {stage}",
+                ahead.table,
+                ahead.horizon if ahead.count is None else ahead.count,
+                numbered=ahead.count is not None,
+                early=True,
+            )
+            for stage in ahead.stages
+        ]
+        counted = [key_class for key_class in classes if key_class is not None]
+        return Timing(counted) if counted else None
+
+    def _open(self, stage: NextStage, run: Run) -> None:
+        super()._open(stage, run)
+        for key_of, timing, position in self._aheads[stage.number]:
+            key = key_of(run)
+            if key is not None:
+                last = run[-1][-1] if stage.many else run[-1]
+                timing.at(position, key, last[0])
 
     def bind(self, state: StoreState) -> None:
         super().bind(state)
+        self._aheads: list[list[tuple[Callable[[Run], Key | None], Timing, int]]] = [[] for _ in self.stages]
+        for ahead, timing in zip(self._compiled.aheads, self._timings, strict=True):
+            if timing is not None:
+                for position, stage in enumerate(ahead.stages):
+                    key_of = self.functions[ahead.purpose][stage]
+                    self._aheads[stage].append((key_of, timing, position))
         self._log = state.logs.setdefault(self._number, [])
         """Events since the first at which a run waits, in trace order."""
         self._base = state.log_bases.setdefault(self._number, [0])

@@ -15,8 +15,9 @@ from types import CodeType
 from typing import Any, Protocol, cast
 
 from headwater.node.engine import asking
-from headwater.node.engine.asking import Asking, Held, NotAtHand, Site
+from headwater.node.engine.asking import Asking, Counted, Held, NotAtHand, Site
 from headwater.node.engine.codegen.store_builder import CompiledStore
+from headwater.node.engine.intake import all_of
 from headwater.node.engine.runtime import NAMES, Row
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
@@ -121,6 +122,7 @@ class Store:
         self.failed: Callable[[Exception], None] = _raise
         """Called when a row or a decision fails; if it returns, the next one is looked at."""
         self.accept: list[Callable[[Composite], None]] = []
+        self._counted = self._classes()
         self._bind()
 
     def _bind(self) -> None:
@@ -128,6 +130,10 @@ class Store:
         self.exports: dict[str, Callable[..., Any]]
         self.handlers, self._checks, self.exports = self._build(self.compiled.code)
         self._old_handlers: dict[str, Handler] | None = None
+        counted = zip(self.compiled.aheads, self._counted, strict=True)
+        types = dict.fromkeys(ahead.event_type for ahead, key_class in counted if key_class is not None)
+        self.looks_ahead = {event_type: self._ahead_of(event_type) for event_type in types}
+        """By type: what has elements fetched that an event will need."""
         self._by_type = {t: self.handlers[name] for name, t in self._types.items() if name in self.handlers}
         self._schedule = [(float("-inf"), position) for position in range(len(self.compiled.buffers))]
         self._asleep: dict[str, list[int]] = {}
@@ -136,6 +142,41 @@ class Store:
 
         self._ends: _Ends | None = None
         self._look_again()
+
+    def _classes(self) -> list[Counted | None]:
+        """For every lookup whose key an event names, what counts such events; None if nothing is to be counted."""
+        if self._asking is None:
+            return []
+        return [
+            self._asking.counted(
+                ahead.rule,
+                f"{self.compiled.name} {ahead.function}",
+                ahead.lookup.table,
+                ahead.horizon if ahead.count is None else ahead.count,
+                numbered=ahead.count is not None,
+                early=ahead.early,
+            )
+            for ahead in self.compiled.aheads
+        ]
+
+    def _ahead_of(self, event_type: str) -> Handler:
+        """What has elements fetched that an event of the type will need."""
+        named = [
+            (self.exports[ahead.function], counted.add)
+            for ahead, counted in zip(self.compiled.aheads, self._counted, strict=True)
+            if ahead.event_type == event_type and counted is not None
+        ]
+
+        def look_ahead(row: Row) -> None:
+            for key_of, add in named:
+                try:
+                    key = key_of(row)
+                except Exception:  # whatever is wrong with the event is said when it is evaluated
+                    continue
+                if key is not None:
+                    add(key, row[0])
+
+        return look_ahead
 
     def _build(self, code: CodeType) -> Any:
         """What the ``build`` function of a generated program gives for the state."""
@@ -150,7 +191,11 @@ class Store:
         if self._asking is not None:
             space |= asking.NAMES | {"guarded": self._guarded, "arrived": self._arrived, "later": self._later}
             space |= {"misses": self._asking.misses}
-            space |= {f"s{i}": Site(self._asking, rule) for i, rule in enumerate(self.compiled.sites)}
+            counted = {(a.rule, a.lookup): c for a, c in zip(self.compiled.aheads, self._counted, strict=True)}
+            space |= {
+                f"s{i}": Site(self._asking, rule, counted.get((rule, lookup)))
+                for i, (rule, lookup) in enumerate(self.compiled.sites)
+            }
         exec(code, space)
         return space["build"](self.state)
 
@@ -166,7 +211,9 @@ class Store:
     def taker(self, event_type: str) -> Handler:
         """What takes the events of a type as they arrive."""
         self.wake(event_type)
-        return self.state.pending.append if self.compiled.ordered else self.handlers[event_type]
+        take = self.state.pending.append if self.compiled.ordered else self.handlers[event_type]
+        look_ahead = self.looks_ahead.get(event_type)
+        return take if look_ahead is None else all_of([look_ahead, take])
 
     def old_taker(self, event_type: str) -> Handler:
         """What takes events of a type that may be older than the watermark and complete nothing."""

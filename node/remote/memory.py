@@ -6,17 +6,19 @@ want; its owner fetches these and supplies what has come.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from headwater.node.engine.asking import ASKED, MISSING, Key, Place, Waiting
+from headwater.node.engine.asking import ASKED, Key, Place, Waiting
+from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
 from headwater.node.remote.policies import DEFAULT, policy_named
-from headwater.node.remote.provider import plain_key, size_bytes
+from headwater.node.remote.provider import plain_key
+from headwater.node.remote.utility import CACHE_WEIGHT, FETCH_WEIGHT, KeyClass, Utility
 from headwater.protocol.remote import LookupTable, Versions
 
-CACHE_BYTES: Final = 64_000_000
-ENTRY_BYTES: Final = 200  # what an entry takes beside its values; a key that has no value takes this, too
+__all__ = ["CACHE_BYTES", "ENTRY_BYTES", "Memory"]
+
+AHEAD_MAX: Final = 1000  # fetches under way that nothing needs yet; more would only delay those that something needs
 
 
 class Memory:
@@ -29,40 +31,50 @@ class Memory:
         *,
         policy: str = DEFAULT,
         policies: Mapping[str, str] | None = None,
+        cache: str = "lru",
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        """``policies``: of single rules, by name."""
+        """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``."""
         self.tables: dict[str, Any] = {**dict.fromkeys(asked, ASKED), **(at_hand or {})}
         self._policy = policy_named(policy)
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
-        self.cache_bytes = cache_bytes if self._policy.keeps else 0
-        self.bytes = 0
-        self._kept: OrderedDict[Place, tuple[Versions | None, int]] = OrderedDict()
+        self._utility = Utility()
+        self._by_utility = cache != "lru"
+        self._cache = cache_named(cache)(
+            cache_bytes if self._policy.keeps else 0, self._utility.weighing(CACHE_WEIGHT), self._unused
+        )
         self.under_way: dict[Place, None] = {}
         """What was asked for and has not come yet."""
+        self._ahead: dict[Place, KeyClass] = {}
+        """Of these, what nothing needs yet."""
         self._wanted: list[Place] = []
+        self._classes: dict[tuple[str, str], KeyClass] = {}
+        self.prefetched = 0
+        """How many elements were asked for before anything needed them."""
+        self.prefetched_late = 0
+        """Of these, how many were needed before they came."""
+        self.prefetched_unused = 0
+        """And how many made room before anything looked them up."""
+
+    @property
+    def bytes(self) -> int:
+        """What the kept elements take."""
+        return self._cache.bytes
 
     def waiting(self, rule: str) -> Waiting:
         return self._policies.get(rule, self._policy).waiting
 
     def finder(self, table: str) -> Callable[[Key], Any]:
-        kept = self._kept
-
-        def find(key: Key) -> Any:
-            place = (table, key)
-            entry = kept.get(place)
-            if entry is None:
-                return MISSING
-            kept.move_to_end(place)
-            return entry[0]
-
-        return find
+        return self._cache.finder(table, self._used)
 
     def want(self, table: str, key: Key) -> None:
         place = (table, plain_key(key))
         if place not in self.under_way:
             self.under_way[place] = None
             self._wanted.append(place)
+        elif place in self._ahead:
+            self._ahead.pop(place).came_late()
+            self.prefetched_late += 1
 
     def take_wanted(self) -> list[Place]:
         """What is to be fetched, in the order in which it was asked for; each once."""
@@ -75,15 +87,50 @@ class Memory:
         if place not in self.under_way:
             return False
         del self.under_way[place]
-        self._keep(place, element)
+        self._cache.keep(place, element, self._ahead.pop(place, None))
         return True
 
-    def _keep(self, place: Place, element: Versions | None) -> None:
-        size = ENTRY_BYTES + (0 if element is None else size_bytes(element))
-        if size > self.cache_bytes:
+    # ------------------------------------------------------------------------------------------------------- foresight
+
+    def key_class(
+        self, rule: str, name: str, table: str, horizon: int, *, numbered: bool, early: bool
+    ) -> KeyClass | None:
+        """What counts the partial matches of a class and fetches what they will need; None if that is of no use under
+        the rule's policy."""
+        prefetches = self._policies.get(rule, self._policy).prefetches and self._cache.bytes_max > 0
+        if not prefetches and not self._by_utility:
+            return None
+        if (rule, name) not in self._classes:
+            key_class = KeyClass(self, table, horizon, numbered=numbered, early=early, prefetches=prefetches)
+            self._classes[rule, name] = key_class
+            self._utility.add(key_class)
+        return self._classes[rule, name]
+
+    def fetch_ahead(self, place: Place, by: KeyClass) -> None:
+        """Have an element fetched that may be needed, unless it is worth less than what would make room for it."""
+        place = (place[0], plain_key(place[1]))
+        if place in self.under_way or place in self._cache or len(self._ahead) >= AHEAD_MAX:
             return
-        self._kept[place] = element, size
-        self.bytes += size
-        while self.bytes > self.cache_bytes:
-            _, (_, freed) = self._kept.popitem(last=False)
-            self.bytes -= freed
+        least = self._cache.least()
+        if least and self._utility.of(place, FETCH_WEIGHT) <= least:
+            return
+        self.under_way[place] = None
+        self._wanted.append(place)
+        self._ahead[place] = by
+        self.prefetched += 1
+
+    def took(self, table: str, latency_us: float) -> None:
+        """An element of the table came this long after it was asked for."""
+        self._utility.took(table, latency_us)
+
+    def latency_us(self, table: str) -> float:
+        return self._utility.latency_us(table)
+
+    @staticmethod
+    def _used(entry: Entry) -> None:
+        entry.ahead.was_used()
+        entry.ahead = None
+
+    def _unused(self, entry: Entry) -> None:
+        entry.ahead.was_unused()
+        self.prefetched_unused += 1

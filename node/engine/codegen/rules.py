@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from headwater.node.engine.codegen.ahead import add_ahead, lookups_of
 from headwater.node.engine.codegen.code import Piece, Writer
 from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
@@ -76,6 +77,8 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
                 join.again = True
                 again = store.add_function(partial(write_join, join, emit=partial(emit, plan, branch, check, judged)))
                 store.guarded |= dict.fromkeys(names, Guarded(plan.number, again))
+    for lookup in lookups_of(store, branch, plan.sought):
+        add_ahead(store, plan.rule, plan.number, branch, lookup)
 
 
 def _join(

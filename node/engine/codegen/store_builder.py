@@ -12,6 +12,23 @@ from types import CodeType
 
 from headwater.node.engine.codegen.code import Piece, Pool, RowLayout, Writer
 from headwater.protocol.analysis.units import Branch, Forbidden
+from headwater.protocol.expressions import Remote
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A lookup whose key is known when an event is taken."""
+
+    rule: int
+    lookup: Remote
+    event_type: str
+    function: str
+    """The name of the function that gives the key."""
+    horizon: int
+    count: int | None
+    """The length of a count window."""
+    early: bool
+    """Whether time may pass between taking the event and needing the element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +52,9 @@ class CompiledStore:
     where one comes, since most engines never see any."""
     completing: frozenset[str]
     """In an ordered store: the types whose events can complete a match."""
-    sites: tuple[int, ...] = ()
-    """Places where a lookup may be postponed, each with the number of its rule."""
+    sites: tuple[tuple[int, Remote], ...] = ()
+    """Lookups that may be postponed, each with the number of its rule."""
+    aheads: tuple[Ahead, ...] = ()
     asks: bool = False
     """Whether some evaluation may have to wait for an element of a remote table."""
     rule_of_check: tuple[int, ...] = ()
@@ -99,8 +117,9 @@ class StoreBuilder:
         """Functions that a machine outside the generated code wants to call."""
         self.completing: set[str] = set()
         """Types whose events can complete a match once they are handled in trace order."""
-        self.sites: list[int] = []
-        """Places where a lookup may be postponed, each with the number of its rule."""
+        self.sites: list[tuple[int, Remote]] = []
+        """Lookups that may be postponed, each with the number of its rule."""
+        self.aheads: list[Ahead] = []
         self.guarded: dict[str, Guarded] = {}
         """Triggers that may have to wait for elements of remote tables."""
         self.asks = False
@@ -139,9 +158,9 @@ class StoreBuilder:
         spec.horizon = max(spec.horizon, horizon)
         return spec.name
 
-    def site(self, rule: int) -> str:
+    def site(self, rule: int, lookup: Remote) -> str:
         """The name of a new place where a lookup may be postponed."""
-        self.sites.append(rule)
+        self.sites.append((rule, lookup))
         return f"s{len(self.sites) - 1}"
 
     def _spec(self, key: Piece | None, horizon: int, event_type: str | None = None) -> BufferSpec:
@@ -204,6 +223,7 @@ class StoreBuilder:
             self._old_source() if self.ordered else "",
             frozenset(self.completing if self.ordered else ()),
             tuple(self.sites),
+            tuple(self.aheads),
             self.asks,
             tuple(self.rule_of_check),
         )
