@@ -27,6 +27,10 @@ Place = tuple[str, Key]
 """A table and a key."""
 
 FOREVER: Final = float("inf")
+CARRYING_US: Final = 10.0  # what it takes to carry one match in doubt until it is judged
+CARRIED_SHARE: Final = 0.2  # how much the latest evaluation counts in the average
+EVALUATIONS_MIN: Final = 8  # evaluations with matches in doubt between two decisions whether postponing pays
+HELD_MAX: Final = 64  # evaluations that wait as a whole before postponing is tried again
 
 
 class _Sign:
@@ -204,17 +208,50 @@ class AskedTable:
         return self._find(key)
 
 
+class Postponing:
+    """Whether it pays to postpone the conditions of a rule: what waiting once more for an element would take, beside
+    what the matches cost that are carried along in doubt."""
+
+    __slots__ = ("_asking", "_carried", "_evaluations", "_held", "_tables", "pays")
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._tables: set[str] = set()
+        self._carried = 0.0
+        """Matches in doubt by evaluation, on average."""
+        self._evaluations = self._held = 0
+        self.pays = True
+
+    def carried(self, matches: int) -> None:
+        """An evaluation has given matches in doubt."""
+        self._carried += CARRIED_SHARE * (matches - self._carried)
+        self._evaluations += 1
+        if self._evaluations % EVALUATIONS_MIN == 0 and self._tables:
+            latency_us = max(map(self._asking.memory.latency_us, self._tables))
+            self.pays = latency_us > self._carried * CARRYING_US
+
+    def waits(self) -> None:
+        """An evaluation waits as a whole. After some of them it is tried again how many matches would be carried."""
+        self._held += 1
+        if not self.pays and self._held % HELD_MAX == 0:
+            self.pays = True
+            self._carried = 0.0
+
+    def reads(self, table: str) -> None:
+        self._tables.add(table)
+
+
 class Site:
     """A place in generated code where a plain condition looks something up and may be postponed."""
 
-    __slots__ = ("_asking", "_counted", "_rule", "pays")
+    __slots__ = ("_asking", "_counted", "_postponing", "_rule")
 
-    def __init__(self, asking: Asking, rule: int, counted: Counted | None = None) -> None:
+    def __init__(self, asking: Asking, rule: int, table: str, counted: Counted | None = None) -> None:
         self._asking = asking
         self._rule = rule
         self._counted = counted
-        self.pays = True
-        """Whether postponing is expected to cost less than waiting."""
+        self._postponing = asking.postponing[rule]
+        self._postponing.reads(table)
 
     def seek(self, table: AskedTable, ts: int, arguments: Key) -> Any:
         """The value, or POSTPONED; None, and a note, if the evaluation must be held."""
@@ -229,7 +266,7 @@ class Site:
             return None
         if element is not MISSING:
             return element.at(ts)
-        if waiting.postpones and self.pays:
+        if waiting.postpones and self._postponing.pays:
             asking.memory.want(table.name, arguments)
             return POSTPONED
         asking.missed(table.name, arguments)
@@ -244,6 +281,7 @@ class Asking:
         self.memory = memory
         self._rules = rules
         self.waiting_of = [memory.waiting(rule) for rule in rules]
+        self.postponing = [Postponing(self) for _ in rules]
         self.misses = [0]
         """How many lookups have missed so far, in a cell that generated code reads."""
         self.noted: dict[Place, None] = {}

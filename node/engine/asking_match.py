@@ -8,14 +8,17 @@ there it goes once more through the events since then. Runs do not depend on eac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headwater.node.engine.asking import FOREVER, Asking, Held, Key, Least, NotAtHand, Timing
 from headwater.node.engine.next_match import NextMatch
 from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run, RunAhead
 from headwater.node.engine.runtime import Row
+from headwater.node.engine.splitting import where_splitting_pays
 from headwater.node.engine.store import StoreState
 from headwater.protocol.composites import Composite
+
+ROWS_BETWEEN_DECISIONS: Final = 256  # events after which it is decided again where it pays to go on in doubt
 
 
 class Doubt(NamedTuple):
@@ -68,6 +71,10 @@ class AskingNextMatch(NextMatch):
                 self._following[stage.number][name] = following, takes
         self._splitting = {stage.number: True for stage in self.stages}
         """Whether it pays at a stage to go on in doubt."""
+        self._opened = [0] * len(self.stages)
+        """How many runs have come to each stage since it was last decided where splitting pays."""
+        self._rows_left = ROWS_BETWEEN_DECISIONS
+        self._decided_ts: float | None = None
         self._timings = [self._timing(ahead) for ahead in next_plan.aheads]
 
     def _timing(self, ahead: RunAhead) -> Timing | None:
@@ -88,8 +95,12 @@ class AskingNextMatch(NextMatch):
 
     def _open(self, stage: NextStage, run: Run) -> None:
         super()._open(stage, run)
+        self._opened[stage.number] += 1
         for key_of, timing, position in self._aheads[stage.number]:
-            key = key_of(run)
+            try:
+                key = key_of(run)
+            except Exception:  # whatever is wrong with the events is said when the lookup is made
+                continue
             if key is not None:
                 last = run[-1][-1] if stage.many else run[-1]
                 timing.at(position, key, last[0])
@@ -116,6 +127,9 @@ class AskingNextMatch(NextMatch):
     # ----------------------------------------------------------------------------------------------------------- steps
 
     def handle(self, row: Row) -> None:
+        self._rows_left -= 1
+        if self._rows_left <= 0:
+            self._decide_splitting(row[0])
         if self._log:
             self._log.append(row)
         self._row = row
@@ -142,6 +156,18 @@ class AskingNextMatch(NextMatch):
                     self._wait(("start", self._number, stage.number), row)
         for stage, run in moved:
             self._arrived(stage, run, row[0])
+
+    def _decide_splitting(self, ts: int) -> None:
+        """See again where it pays to go on in doubt."""
+        self._rows_left = ROWS_BETWEEN_DECISIONS
+        opened, self._opened = self._opened, [0] * len(self.stages)
+        before, self._decided_ts = self._decided_ts, ts
+        if before is None or ts <= before:
+            return
+        rates = {number: count / (ts - before) for number, count in enumerate(opened)}
+        standing = {number: sum(map(len, by_key.values())) for number, by_key in enumerate(self.runs)}
+        latency_us = max(map(self._asking.memory.latency_us, self._asking.tables), default=0.0)
+        self._splitting = where_splitting_pays(self.stages, rates, standing, latency_us)
 
     def _step(
         self,

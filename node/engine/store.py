@@ -193,7 +193,7 @@ class Store:
             space |= {"misses": self._asking.misses}
             counted = {(a.rule, a.lookup): c for a, c in zip(self.compiled.aheads, self._counted, strict=True)}
             space |= {
-                f"s{i}": Site(self._asking, rule, counted.get((rule, lookup)))
+                f"s{i}": Site(self._asking, rule, lookup.table, counted.get((rule, lookup)))
                 for i, (rule, lookup) in enumerate(self.compiled.sites)
             }
         exec(code, space)
@@ -346,6 +346,8 @@ class Store:
         assert self._asking is not None
         state = self.state
         arrival = state.arrival if held is None else held.what[3]
+        if held is None:
+            self._asking.postponing[rule].waits()
         if not self.compiled.ordered and not state.arrivals:
             state.arrivals[0] = (0, None)  # from now on it matters what comes
         # In an eager store the trigger may be any part of the match.
@@ -392,6 +394,8 @@ class Store:
     def judge_doubtful(self, rule: int) -> None:
         """Judge the matches that were found with postponed conditions, or have them wait for the elements."""
         doubtful, self.state.doubtful[:] = self.state.doubtful[:], []
+        assert self._asking is not None
+        self._asking.postponing[rule].carried(len(doubtful))
         for check, match in doubtful:
             try:
                 self._judge(check, match, None)

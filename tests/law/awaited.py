@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.node.engine import Engine
+from headwater.node.engine.asking_match import AskingNextMatch
 from headwater.node.engine.program import Program, compile_rules
 from headwater.node.remote.caches import CACHES
 from headwater.node.remote.memory import ENTRY_BYTES, Memory
@@ -54,6 +55,16 @@ class Late:
         return drawn(self._data, table, *key)
 
 
+def decide_by_lot(engine: Engine, rng: random.Random) -> None:
+    """Decide by lot where it pays to go on without an element; cases are too short for the engine to find out."""
+    for postponing in engine.asking.postponing if engine.asking is not None else ():
+        postponing.pays = rng.random() < 0.5
+    for store in engine._stores:
+        for machine in store.machines:
+            if isinstance(machine, AskingNextMatch):
+                machine._splitting = {number: rng.random() < 0.5 for number in machine._splitting}
+
+
 class Awaited:
     """One engine on its way through a schedule, with elements on their way to it."""
 
@@ -70,6 +81,8 @@ class Awaited:
             cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
         )
         self.engine = Engine(program, memory=self.memory)
+        if rng.random() < 0.5:
+            decide_by_lot(self.engine, rng)
         self.late = Late(rng, data)
         self.promised = float("-inf")
 
