@@ -180,8 +180,23 @@ class AskingNextMatch(NextMatch):
     ) -> list[Run]:
         """The runs that stay at the stage."""
         kept: list[Run] = []
+        begin, number = self._asking.begin, self._number
+        begin(number)
+        # Most runs rest on no doubt and are only refused by the event: that must be quick.
+        accept = self.accept[following[0].number] if len(following) == 1 and not takes and not stage.many else None
         for run in runs:
-            self._asking.begin(self._number)
+            if accept is not None and run.__class__ is tuple:
+                try:
+                    verdict = accept(run, row)
+                except NotAtHand:
+                    verdict = UNSURE
+                if verdict == REFUSED:
+                    kept.append(run)
+                    continue
+                if verdict == ACCEPTED:
+                    moved.append((following[0], (*run, [row] if following[0].many else row)))
+                    continue
+            begin(number)
             if not self._step_one(stage, following, takes, run, row, moved, kept):
                 self._wait(self._waiting_run(stage, run), row)
         return kept
