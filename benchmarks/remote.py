@@ -3,10 +3,11 @@
     python -m benchmarks.remote [Q1 Q2 DS1 DS2 any next short long ..] [--quick]
 
 The queries and data sets are those of the EIRES paper (listing 2 and table 2; ``benchmarks/remote_cases.py``), with
-every event matched (*any*, the paper's greedy selection) and with the next that fits (*next*), and elements that take 10
-to 100 us (*short*) or 1 to 10 ms (*long*). Time is simulated: events come at a fixed rate, whatever the engine does takes
-the CPU time that it took, an element comes after its drawn latency, and any number may be under way at once. The latency
-of a match is the time from the arrival of its last event until it is given; the first window of the stream is left out.
+every event matched (*any*, the paper's greedy selection) and with the next that fits (*next*), and elements that take
+10 to 100 us (*short*) or 1 to 10 ms (*long*). Time is simulated: events come at a fixed rate (``--load``), whatever the
+engine does takes the CPU time that it took, an element comes after its drawn latency, and any number may be under way
+at once. The latency of a match is the time from the arrival of its last event until it is given; the first window of
+the stream is left out.
 *limit* is the same rule with the table in memory. *events/s* is what the engine could take at most: events divided by
 the time that it was busy or paused.
 """
@@ -22,7 +23,7 @@ import random
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -35,7 +36,6 @@ from headwater.node.remote.policies import POLICIES
 from headwater.protocol.remote import Versions
 
 ELEMENT_BYTES = ENTRY_BYTES + 16  # one number, in one version
-NO_SIZE = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Station:
             while under_way and under_way[0][0] <= max(event[0], self.clock_us):
                 self._supply()
             self.clock_us = max(self.clock_us, event[0])
-            self._perform(lambda event=event: self.engine.feed([event]) + self.engine.advance(event[0]))  # type: ignore[misc]
+            self._perform(lambda event=event: self.engine.feed([event]) + self.engine.advance(event[0]))
         while under_way:
             self._supply()
         self._perform(self.engine.close)
@@ -141,6 +141,14 @@ def run_case(case: Case, latency_us: tuple[float, float], events: list[Any]) -> 
         yield measure(case, latency_us, events, Engine(program, memory=memory), memory, strategy, shown)
 
 
+def at_load(case: Case, load: float) -> Case:
+    """The case with events so far apart that the limit is busy for this share of time."""
+    events = case.trace()
+    engine = Engine(case.rules(), remote={"remote": case.table()})
+    limit = measure(case, (0.0, 0.0), events, engine, None, "limit", "")
+    return replace(case, spacing_us=round(1e6 / limit.events_per_s / load, 1))
+
+
 def measure(
     case: Case,
     latency_us: tuple[float, float],
@@ -179,8 +187,9 @@ def show(case: Case, latency: str, outcomes: list[Outcome]) -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for outcome in outcomes:
         print(
-            f"| {outcome.strategy} | {outcome.cache} | {outcome.percentile(0.5):,.0f} | {outcome.percentile(0.95):,.0f} | "
-            f"{outcome.percentile(0.5) / limit.percentile(0.5):.2f} | {outcome.events_per_s:,.0f} | {outcome.used:.0%} | "
+            f"| {outcome.strategy} | {outcome.cache} | {outcome.percentile(0.5):,.0f} | "
+            f"{outcome.percentile(0.95):,.0f} | {outcome.percentile(0.5) / limit.percentile(0.5):.2f} | "
+            f"{outcome.events_per_s:,.0f} | {outcome.used:.0%} | "
             f"{outcome.fetched:,} | {outcome.prefetched_unused:,} |"
         )
     for cache in CACHES:
@@ -200,6 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.remote", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", help="Q1 Q2 DS1 DS2 any next short long: only these (default: all)")
     parser.add_argument("--quick", action="store_true", help="a third of the events")
+    parser.add_argument("--load", type=float, default=0.5, help="share of time that the limit is busy (default 0.5)")
     options = parser.parse_args()
     print(
         f"Python {platform.python_version()}, {os.cpu_count()} cores, one used, CPU time in simulated time; "
@@ -212,6 +222,7 @@ def main() -> None:
             continue
         if options.quick:
             case = case.shortened()
+        case = at_load(case, options.load)
         outcomes = list(run_case(case, LATENCIES_US[latency], case.trace()))
         counts = {outcome.matches for outcome in outcomes}
         if len(counts) != 1:

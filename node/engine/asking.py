@@ -28,8 +28,6 @@ Place = tuple[str, Key]
 
 FOREVER: Final = float("inf")
 CARRYING_US: Final = 10.0  # what it takes to carry one match in doubt until it is judged
-CARRIED_SHARE: Final = 0.2  # how much the latest evaluation counts in the average
-EVALUATIONS_MIN: Final = 8  # evaluations with matches in doubt between two decisions whether postponing pays
 HELD_MAX: Final = 64  # evaluations that wait as a whole before postponing is tried again
 
 
@@ -212,42 +210,63 @@ class Postponing:
     """Whether it pays to postpone the conditions of a rule: what waiting once more for an element would take, beside
     what the matches cost that are carried along in doubt."""
 
-    __slots__ = ("_asking", "_carried", "_evaluations", "_held", "_tables", "pays")
+    __slots__ = ("_asking", "_held", "_tables", "carried_max", "pays")
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
         self._tables: set[str] = set()
-        self._carried = 0.0
-        """Matches in doubt by evaluation, on average."""
-        self._evaluations = self._held = 0
+        self._held = 0
         self.pays = True
+        self.carried_max = float("inf")
+        """With more matches in doubt than this, an evaluation would better have waited."""
 
-    def carried(self, matches: int) -> None:
+    def carried(self) -> None:
         """An evaluation has given matches in doubt."""
-        self._carried += CARRIED_SHARE * (matches - self._carried)
-        self._evaluations += 1
-        if self._evaluations % EVALUATIONS_MIN == 0 and self._tables:
-            latency_us = max(map(self._asking.memory.latency_us, self._tables))
-            self.pays = latency_us > self._carried * CARRYING_US
+        if self._tables:
+            self.carried_max = max(map(self._asking.memory.latency_us, self._tables)) / CARRYING_US
 
     def waits(self) -> None:
         """An evaluation waits as a whole. After some of them it is tried again how many matches would be carried."""
         self._held += 1
-        if not self.pays and self._held % HELD_MAX == 0:
+        if self._held % HELD_MAX == 0:
             self.pays = True
-            self._carried = 0.0
 
     def reads(self, table: str) -> None:
         self._tables.add(table)
 
 
+class Doubtful(list[Any]):
+    """Matches with postponed conditions, each with the check that judges them."""
+
+    __slots__ = ("most", "too_many")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most: float = FOREVER
+        self.too_many: Callable[[], None] = lambda: None
+        """Called where there is one more; what it raises ends the evaluation."""
+
+    def append(self, match: Any) -> None:
+        if len(self) >= self.most:
+            self.too_many()
+        super().append(match)
+
+    def extend(self, matches: Iterable[Any]) -> None:
+        super().extend(matches)
+        if len(self) > self.most:
+            self.too_many()
+
+
 class Site:
     """A place in generated code where a plain condition looks something up and may be postponed."""
 
-    __slots__ = ("_asking", "_counted", "_postponing", "_rule")
+    __slots__ = ("_asking", "_by_trigger", "_counted", "_postponing", "_rule")
 
-    def __init__(self, asking: Asking, rule: int, table: str, counted: Counted | None = None) -> None:
+    def __init__(self, asking: Asking, rule: int, table: str, counted: Counted | None, *, by_trigger: bool) -> None:
+        """``by_trigger``: the event that is evaluated names the key, so that no candidate can do without the
+        element."""
         self._asking = asking
+        self._by_trigger = by_trigger
         self._rule = rule
         self._counted = counted
         self._postponing = asking.postponing[rule]
@@ -268,8 +287,11 @@ class Site:
             return element.at(ts)
         if waiting.postpones and self._postponing.pays:
             asking.memory.want(table.name, arguments)
+            asking.postponed[table.name, arguments] = None
             return POSTPONED
         asking.missed(table.name, arguments)
+        if self._by_trigger:
+            raise NotAtHand
         return None
 
 
@@ -286,6 +308,9 @@ class Asking:
         """How many lookups have missed so far, in a cell that generated code reads."""
         self.noted: dict[Place, None] = {}
         """What the running evaluation has missed."""
+        self.postponed: dict[Place, None] = {}
+        """What it goes on without."""
+        self._rule = 0
         self.needs: Mapping[Place, Any] = {}
         """What stays at hand for the running evaluation."""
         self._one_by_one = False
@@ -320,6 +345,9 @@ class Asking:
     def begin(self, rule: int, needs: Mapping[Place, Any] | None = None) -> None:
         """An evaluation of the rule begins; ``needs``: what it has waited for."""
         self.noted = {}
+        self._rule = rule
+        if self.postponed:
+            self.postponed = {}
         self.needs = needs if needs is not None else {}
         self._one_by_one = self.waiting_of[rule].one_by_one
 
@@ -345,6 +373,19 @@ class Asking:
         self._add(held)
         self.noted = {}
         return held
+
+    def too_many_in_doubt(self) -> None:
+        """The running evaluation has given as many matches in doubt as its waiting would cost: have it wait, unless
+        they are in doubt for another reason."""
+        if self.postponed:
+            self.postponing[self._rule].pays = False
+            for place in self.postponed:
+                self.missed(*place)
+            raise NotAtHand
+
+    def in_doubt_max(self, rule: int) -> float:
+        """How many matches in doubt an evaluation of the rule should give at most."""
+        return self.postponing[rule].carried_max
 
     def want_noted(self) -> None:
         """Have everything fetched that the evaluation has noted, though it does not wait for it."""

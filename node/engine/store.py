@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any, Protocol, cast
 
 from headwater.node.engine import asking
-from headwater.node.engine.asking import Asking, Counted, Held, NotAtHand, Site
+from headwater.node.engine.asking import Asking, Counted, Doubtful, Held, NotAtHand, Site
 from headwater.node.engine.codegen.store_builder import CompiledStore
 from headwater.node.engine.intake import all_of
 from headwater.node.engine.runtime import NAMES, Row
@@ -82,7 +82,7 @@ class StoreState:
         self.runs_of: dict[int, list[dict[Any, list[Any]]]] = {}
         """Open runs of skip-till-next rules: by rule number and stage, those with the same key together."""
         self.watermark: float = float("-inf")
-        self.doubtful: list[tuple[int, Composite]] = []
+        self.doubtful = Doubtful()
         """Matches with postponed conditions, each with the check that judges them; empty between two events."""
         self.arrival = 0
         self.arrivals: dict[int, tuple[int, Row | None]] = {}
@@ -154,18 +154,19 @@ class Store:
                 ahead.lookup.table,
                 ahead.horizon if ahead.count is None else ahead.count,
                 numbered=ahead.count is not None,
-                early=ahead.early,
+                early=any(other.early for other in self.compiled.aheads if other.function == ahead.function),
             )
             for ahead in self.compiled.aheads
         ]
 
     def _ahead_of(self, event_type: str) -> Handler:
         """What has elements fetched that an event of the type will need."""
-        named = [
-            (self.exports[ahead.function], counted.add)
+        functions = {
+            ahead.function: counted.add
             for ahead, counted in zip(self.compiled.aheads, self._counted, strict=True)
             if ahead.event_type == event_type and counted is not None
-        ]
+        }
+        named = [(self.exports[function], add) for function, add in functions.items()]
 
         def look_ahead(row: Row) -> None:
             for key_of, add in named:
@@ -189,12 +190,19 @@ class Store:
             **self._names,
         }
         if self._asking is not None:
+            self.state.doubtful.too_many = self._asking.too_many_in_doubt
             space |= asking.NAMES | {"guarded": self._guarded, "arrived": self._arrived, "later": self._later}
             space |= {"misses": self._asking.misses}
             counted = {(a.rule, a.lookup): c for a, c in zip(self.compiled.aheads, self._counted, strict=True)}
             space |= {
-                f"s{i}": Site(self._asking, rule, lookup.table, counted.get((rule, lookup)))
-                for i, (rule, lookup) in enumerate(self.compiled.sites)
+                f"s{i}": Site(
+                    self._asking,
+                    site.rule,
+                    site.lookup.table,
+                    counted.get((site.rule, site.lookup)),
+                    by_trigger=site.by_trigger,
+                )
+                for i, site in enumerate(self.compiled.sites)
             }
         exec(code, space)
         return space["build"](self.state)
@@ -326,6 +334,7 @@ class Store:
         def trigger(row: Row) -> None:
             marks = self.marks(rule)
             asking.begin(rule)
+            state.doubtful.most = asking.in_doubt_max(rule)
             before = misses[0]
             try:
                 run(row)
@@ -395,7 +404,7 @@ class Store:
         """Judge the matches that were found with postponed conditions, or have them wait for the elements."""
         doubtful, self.state.doubtful[:] = self.state.doubtful[:], []
         assert self._asking is not None
-        self._asking.postponing[rule].carried(len(doubtful))
+        self._asking.postponing[rule].carried()
         for check, match in doubtful:
             try:
                 self._judge(check, match, None)

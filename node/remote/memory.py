@@ -68,7 +68,7 @@ class Memory:
         return self._cache.finder(table, self._used)
 
     def want(self, table: str, key: Key) -> None:
-        place = (table, plain_key(key))
+        place = (table, plain_key(key) if float in map(type, key) else key)
         if place not in self.under_way:
             self.under_way[place] = None
             self._wanted.append(place)
@@ -108,7 +108,8 @@ class Memory:
 
     def fetch_ahead(self, place: Place, by: KeyClass) -> None:
         """Have an element fetched that may be needed, unless it is worth less than what would make room for it."""
-        place = (place[0], plain_key(place[1]))
+        if float in map(type, place[1]):
+            place = (place[0], plain_key(place[1]))
         if place in self.under_way or place in self._cache or len(self._ahead) >= AHEAD_MAX:
             return
         least = self._cache.least()

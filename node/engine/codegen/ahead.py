@@ -66,9 +66,7 @@ def add_ahead(store: StoreBuilder, rule: Rule, number: int, branch: Branch, look
     event_type = join.types.get(role)
     if event_type is None:
         return
-    name = f"a{len(store.aheads)}"
     out = Writer()
-    out.line(f"def {name}(e):")
     out.depth += 1
     own = join.own_conditions(role, lookup.where)
     if own:
@@ -77,11 +75,7 @@ def add_ahead(store: StoreBuilder, rule: Rule, number: int, branch: Branch, look
         arguments = [join.scope.value(argument).source for argument in lookup.remote.arguments]
     out.line(f"key = ({', '.join(arguments)},)")
     out.line("return None if None in key else key")
-    store.functions.append(str(out))
-    store.owners[name] = rule.name
-    store.exports.append(name)
     is_last = role in join.positive and branch.is_last(branch.unit_of(role))
-    # In an eager store the last event of a match needs its elements as soon as it is there.
-    store.aheads.append(
-        Ahead(number, lookup.remote, event_type, name, branch.horizon, branch.count, store.ordered or not is_last)
-    )
+    early = store.ordered or not is_last  # an eager store needs elements of the last event as soon as it is there
+    name = store.add_ahead_function(rule.name, number, event_type, lookup.remote.table, str(out))
+    store.aheads.append(Ahead(number, lookup.remote, event_type, name, branch.horizon, branch.count, early))

@@ -32,6 +32,16 @@ class Ahead:
 
 
 @dataclass(frozen=True, slots=True)
+class PostponedLookup:
+    """A place where a lookup may be postponed."""
+
+    rule: int
+    lookup: Remote
+    by_trigger: bool
+    """The event that is evaluated names the key."""
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledStore:
     """What never changes while a store runs. Many running stores may share it."""
 
@@ -52,8 +62,7 @@ class CompiledStore:
     where one comes, since most engines never see any."""
     completing: frozenset[str]
     """In an ordered store: the types whose events can complete a match."""
-    sites: tuple[tuple[int, Remote], ...] = ()
-    """Lookups that may be postponed, each with the number of its rule."""
+    sites: tuple[PostponedLookup, ...] = ()
     aheads: tuple[Ahead, ...] = ()
     asks: bool = False
     """Whether some evaluation may have to wait for an element of a remote table."""
@@ -117,9 +126,9 @@ class StoreBuilder:
         """Functions that a machine outside the generated code wants to call."""
         self.completing: set[str] = set()
         """Types whose events can complete a match once they are handled in trace order."""
-        self.sites: list[tuple[int, Remote]] = []
-        """Lookups that may be postponed, each with the number of its rule."""
+        self.sites: list[PostponedLookup] = []
         self.aheads: list[Ahead] = []
+        self._ahead_functions: dict[tuple[int, str, str, str], str] = {}
         self.guarded: dict[str, Guarded] = {}
         """Triggers that may have to wait for elements of remote tables."""
         self.asks = False
@@ -158,9 +167,9 @@ class StoreBuilder:
         spec.horizon = max(spec.horizon, horizon)
         return spec.name
 
-    def site(self, rule: int, lookup: Remote) -> str:
+    def site(self, rule: int, lookup: Remote, *, by_trigger: bool) -> str:
         """The name of a new place where a lookup may be postponed."""
-        self.sites.append((rule, lookup))
+        self.sites.append(PostponedLookup(rule, lookup, by_trigger))
         return f"s{len(self.sites) - 1}"
 
     def _spec(self, key: Piece | None, horizon: int, event_type: str | None = None) -> BufferSpec:
@@ -175,6 +184,17 @@ class StoreBuilder:
         self.functions.append("")
         position = len(self.functions) - 1
         self.functions[position] = write(name)
+        return name
+
+    def add_ahead_function(self, rule: str, number: int, event_type: str, table: str, body: str) -> str:
+        """Add what gives the key of a lookup for an event; lookups of a rule that would write the same share it."""
+        shared = (number, event_type, table, body)
+        name = self._ahead_functions.get(shared)
+        if name is None:
+            name = self._ahead_functions[shared] = f"a{len(self._ahead_functions)}"
+            self.functions.append(f"def {name}(e):\n{body}")
+            self.owners[name] = rule
+            self.exports.append(name)
         return name
 
     def compile(self) -> CompiledStore:
