@@ -209,7 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.remote", description=__doc__.splitlines()[0])
     parser.add_argument("parts", nargs="*", help="Q1 Q2 DS1 DS2 any next short long: only these (default: all)")
     parser.add_argument("--quick", action="store_true", help="a third of the events")
-    parser.add_argument("--load", type=float, default=0.5, help="share of time that the limit is busy (default 0.5)")
+    parser.add_argument("--load", type=float, default=0.1, help="share of time that the limit is busy (default 0.1)")
     options = parser.parse_args()
     print(
         f"Python {platform.python_version()}, {os.cpu_count()} cores, one used, CPU time in simulated time; "
