@@ -457,7 +457,7 @@ class Store:
         asking.begin(held.rule, held.needs)
         before = asking.misses[0]
         try:
-            self.exports[again](row)
+            self.exports[again if self._later else self.compiled.undisturbed.get(again, again)](row)
         except NotAtHand:
             pass
         except Exception:

@@ -62,6 +62,8 @@ class CompiledStore:
     where one comes, since most engines never see any."""
     completing: frozenset[str]
     """In an ordered store: the types whose events can complete a match."""
+    undisturbed: Mapping[str, str] = field(default_factory=dict)
+    """Functions that run when elements have come, each with a faster one for where no event has come since."""
     sites: tuple[PostponedLookup, ...] = ()
     aheads: tuple[Ahead, ...] = ()
     asks: bool = False
@@ -77,6 +79,8 @@ class Guarded:
     rule: int
     again: str
     """The function that runs in its place when they are there."""
+    undisturbed: str | None
+    """A faster one for where no event has come since, if there is one."""
 
 
 @dataclass(slots=True)
@@ -225,7 +229,9 @@ class StoreBuilder:
             self._handler(out, f"on{position}", event_type)
         handlers = ", ".join(f"{event_type!r}: on{position}" for position, event_type in enumerate(types))
         checks = ", ".join(f"late{position}" for position in range(len(self.late_checks)))
-        again = {guarded.again: None for guarded in self.guarded.values()}
+        again = {
+            name: None for guarded in self.guarded.values() for name in (guarded.again, guarded.undisturbed) if name
+        }
         exports = ", ".join(f"{name!r}: {name}" for name in (*self.exports, *again))
         out.line(f"return {{{handlers}}}, [{checks}], {{{exports}}}")
         source = str(out)
@@ -242,6 +248,7 @@ class StoreBuilder:
             self.owners,
             self._old_source() if self.ordered else "",
             frozenset(self.completing if self.ordered else ()),
+            {guarded.again: guarded.undisturbed for guarded in self.guarded.values() if guarded.undisturbed},
             tuple(self.sites),
             tuple(self.aheads),
             self.asks,
