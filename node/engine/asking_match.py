@@ -282,20 +282,22 @@ class AskingNextMatch(NextMatch):
         return None if verdict & UNSURE else bool(verdict)
 
     def _settled(self, run: Run) -> Run | None:
-        """The run without the doubts that are resolved; None if one of them was not so."""
+        """The run without its first doubts, as far as they are resolved; None if one of these was not so. Doubts that
+        follow an open one are looked at later: often they wait for the same element."""
         if not isinstance(run, DoubtedRun) or run.seen == self._asking.supplies:
             return run
-        open_doubts: list[Doubt] = []
         noted = dict(self._asking.noted)
+        resolved = 0
         for doubt in run.doubts:
             is_so = self._is_so(doubt)
             if is_so is None:
-                open_doubts.append(doubt)
-            elif not is_so:
+                break
+            if not is_so:
                 self._asking.noted = noted
                 return None
+            resolved += 1
         self._asking.noted = noted
-        return doubted(run, tuple(open_doubts), self._asking.supplies)
+        return doubted(run, run.doubts[resolved:], self._asking.supplies)
 
     def _is_so(self, doubt: Doubt) -> bool | None:
         """Whether a doubt was decided as assumed; None if its element is still missing."""
