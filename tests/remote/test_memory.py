@@ -47,7 +47,7 @@ def at_hand(memory: Memory, *keys: int) -> list[int]:
 # ------------------------------------------------------------------------------------------------ caches
 
 
-def test_lru_drops_what_was_not_looked_up_for_longest():
+def test_lru_drops_what_was_not_looked_up_for_longest() -> None:
     memory = Memory(["remote"], cache="lru", cache_bytes=3 * SIZE)
     supplied(memory, 1, 2, 3)
     at_hand(memory, 1)
@@ -55,7 +55,7 @@ def test_lru_drops_what_was_not_looked_up_for_longest():
     assert at_hand(memory, 1, 2, 3, 4) == [1, 3, 4]
 
 
-def test_cost_drops_what_is_worth_least_for_its_size():
+def test_cost_drops_what_is_worth_least_for_its_size() -> None:
     memory = Memory(["remote"], policy="cache", cache="cost", cache_bytes=3 * SIZE)
     needed = memory.key_class("r", "a", "remote", 1000, numbered=False, early=True)
     assert needed is not None
@@ -68,7 +68,7 @@ def test_cost_drops_what_is_worth_least_for_its_size():
     assert at_hand(memory, 1, 2, 3, 4) == [1, 3, 4]
 
 
-def test_cost_keeps_what_was_asked_for_and_not_looked_up_yet_before_all_others():
+def test_cost_keeps_what_was_asked_for_and_not_looked_up_yet_before_all_others() -> None:
     memory = Memory(["remote"], policy="cache", cache="cost", cache_bytes=4 * SIZE)
     needed = memory.key_class("r", "a", "remote", 1000, numbered=False, early=True)
     assert needed is not None
@@ -81,7 +81,7 @@ def test_cost_keeps_what_was_asked_for_and_not_looked_up_yet_before_all_others()
 
 
 @pytest.mark.parametrize("cache", CACHES)
-def test_a_cache_never_takes_more_bytes_than_it_may(cache):
+def test_a_cache_never_takes_more_bytes_than_it_may(cache: str) -> None:
     memory = Memory(["remote"], cache=cache, cache_bytes=10 * SIZE)
     for key in range(100):
         supplied(memory, key)
@@ -90,14 +90,14 @@ def test_a_cache_never_takes_more_bytes_than_it_may(cache):
     assert memory.bytes == 10 * SIZE
 
 
-def test_an_element_that_alone_is_too_large_is_not_kept():
+def test_an_element_that_alone_is_too_large_is_not_kept() -> None:
     memory = Memory(["remote"], cache_bytes=SIZE)
     memory.want("remote", (1,))
     memory.supply("remote", (1,), Versions.always("x" * 1000))
     assert memory.bytes == 0
 
 
-def test_a_cache_of_another_name_is_refused_with_the_names_that_there_are():
+def test_a_cache_of_another_name_is_refused_with_the_names_that_there_are() -> None:
     with pytest.raises(ConfigError, match="did you mean cost"):
         Memory(["remote"], cache="costs")
 
@@ -107,7 +107,7 @@ def test_a_cache_of_another_name_is_refused_with_the_names_that_there_are():
 LATER = "R: SEQ(A a, B b) WHERE b.v = REMOTE[a.k] WITHIN 1 s"
 
 
-def test_the_element_of_a_later_condition_is_wanted_when_the_event_that_names_it_is_taken():
+def test_the_element_of_a_later_condition_is_wanted_when_the_event_that_names_it_is_taken() -> None:
     memory = Memory(["remote"], policy="hybrid")
     engine = an_engine(LATER, memory)
     engine.feed([event(A, 1, k=7)])
@@ -119,27 +119,27 @@ def test_the_element_of_a_later_condition_is_wanted_when_the_event_that_names_it
 
 
 @pytest.mark.parametrize("policy", ["block", "cache", "last", "lazy"])
-def test_other_strategies_fetch_nothing_ahead(policy):
+def test_other_strategies_fetch_nothing_ahead(policy: str) -> None:
     memory = Memory(["remote"], policy=policy)
     an_engine(LATER, memory).feed([event(A, 1, k=7)])
     assert memory.take_wanted() == []
 
 
-def test_an_event_that_cannot_have_the_role_has_nothing_fetched():
+def test_an_event_that_cannot_have_the_role_has_nothing_fetched() -> None:
     memory = Memory(["remote"])
     engine = an_engine("R: SEQ(A a, B b) WHERE a.v > 5 AND b.v = REMOTE[a.k] WITHIN 1 s", memory)
     engine.feed([event(A, 1, k=7, v=5), event(A, 2, k=8, v=6)])
     assert memory.take_wanted() == [("remote", (8,))]
 
 
-def test_a_rule_that_waits_for_the_watermark_has_elements_fetched_before_it_passes():
+def test_a_rule_that_waits_for_the_watermark_has_elements_fetched_before_it_passes() -> None:
     memory = Memory(["remote"])
     engine = an_engine("R: SEQ(A a, !C c, B b) WHERE b.v = REMOTE[b.k] WITHIN 1 s", memory)
     engine.feed([event(A, 1), event(B, 2, k=9)])
     assert memory.take_wanted() == [("remote", (9,))]
 
 
-def test_a_run_has_the_element_fetched_that_a_later_stage_needs():
+def test_a_run_has_the_element_fetched_that_a_later_stage_needs() -> None:
     memory = Memory(["remote"])
     engine = an_engine("R: SEQ(A a, B b, C c) WHERE c.v = REMOTE[a.k, b.k] WITHIN 1 s SKIP TILL NEXT MATCH", memory)
     engine.feed([event(A, 1, k=3), event(B, 2, k=4)])
@@ -149,7 +149,7 @@ def test_a_run_has_the_element_fetched_that_a_later_stage_needs():
     assert memory.take_wanted() == [("remote", (3, 4))]
 
 
-def test_what_is_needed_before_it_has_come_is_counted_as_late_and_asked_for_once():
+def test_what_is_needed_before_it_has_come_is_counted_as_late_and_asked_for_once() -> None:
     memory = Memory(["remote"])
     engine = an_engine(LATER, memory)
     engine.feed([event(A, 1, k=7), event(B, 2, v=1)])
@@ -160,7 +160,7 @@ def test_what_is_needed_before_it_has_come_is_counted_as_late_and_asked_for_once
     assert len(engine.supply()) == 1
 
 
-def test_what_makes_room_before_anything_looked_it_up_is_counted():
+def test_what_makes_room_before_anything_looked_it_up_is_counted() -> None:
     memory = Memory(["remote"], cache_bytes=SIZE)
     engine = an_engine(LATER, memory)
     for key in (1, 2):
@@ -171,7 +171,7 @@ def test_what_makes_room_before_anything_looked_it_up_is_counted():
     assert memory.prefetched_unused >= 1
 
 
-def test_a_full_cache_takes_only_what_is_worth_more_than_what_would_go():
+def test_a_full_cache_takes_only_what_is_worth_more_than_what_would_go() -> None:
     memory = Memory(["remote"], cache_bytes=100 * SIZE)
     engine = an_engine(LATER, memory)
     for key in range(100):  # every element of the cache is needed by three events
@@ -184,7 +184,7 @@ def test_a_full_cache_takes_only_what_is_worth_more_than_what_would_go():
     assert memory.take_wanted() == [("remote", (100,))]
 
 
-def test_a_class_whose_elements_go_unused_stops_fetching_until_a_window_has_passed():
+def test_a_class_whose_elements_go_unused_stops_fetching_until_a_window_has_passed() -> None:
     memory = Memory(["remote"])
     needed = memory.key_class("r", "a", "remote", 1000, numbered=False, early=True)
     assert isinstance(needed, KeyClass)
@@ -196,7 +196,7 @@ def test_a_class_whose_elements_go_unused_stops_fetching_until_a_window_has_pass
     assert memory.take_wanted() == [("remote", (2,))]
 
 
-def test_frequent_keys_that_only_the_deciding_event_names_are_fetched_again():
+def test_frequent_keys_that_only_the_deciding_event_names_are_fetched_again() -> None:
     memory = Memory(["remote"], cache_bytes=2 * SIZE)
     needed = memory.key_class("r", "a", "remote", 10**9, numbered=False, early=False)
     assert needed is not None
@@ -205,7 +205,7 @@ def test_frequent_keys_that_only_the_deciding_event_names_are_fetched_again():
     assert memory.take_wanted() == [("remote", (0,))]
 
 
-def test_rules_without_lookups_have_no_code_for_fetching_ahead():
+def test_rules_without_lookups_have_no_code_for_fetching_ahead() -> None:
     rules = parse_rules([Source("R: SEQ(A a, B b) WHERE a.k = b.k WITHIN 1 s", "r.sase", "sase")], TYPES)
     engine = Engine(compile_rules(rules, remote=Memory(["remote"]).tables))
     assert all(not store.compiled.aheads and not store.looks_ahead for store in engine._stores)
@@ -215,7 +215,7 @@ def test_rules_without_lookups_have_no_code_for_fetching_ahead():
 # ------------------------------------------------------------------------------------------------ postponing
 
 
-def test_an_evaluation_waits_once_it_carries_more_matches_in_doubt_than_waiting_costs():
+def test_an_evaluation_waits_once_it_carries_more_matches_in_doubt_than_waiting_costs() -> None:
     memory = Memory(["remote"], policy="lazy")
     memory.took("remote", 40)  # as long as four matches in doubt
     engine = an_engine("R: SEQ(A a, B b) WHERE a.v >= REMOTE[b.k] WITHIN 1 s", memory)
