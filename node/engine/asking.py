@@ -14,7 +14,7 @@ The elements that a held evaluation has waited for stay with it until it is over
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final, Protocol
@@ -27,6 +27,8 @@ Place = tuple[str, Key]
 """A table and a key."""
 
 FOREVER: Final = float("inf")
+CARRYING_US: Final = 10.0  # what it takes to carry one match in doubt until it is judged
+HELD_MAX: Final = 64  # evaluations that wait as a whole before postponing is tried again
 
 
 class _Sign:
@@ -79,6 +81,64 @@ class RemoteMemory(Protocol):
     def waiting(self, rule: str) -> Waiting:
         """How evaluations of a rule behave where an element is missing."""
         ...
+
+    def key_class(
+        self, rule: str, name: str, table: str, horizon: int, *, numbered: bool, early: bool
+    ) -> Counted | None:
+        """What counts the partial matches that have bound the key of a lookup of the rule; None if nothing does.
+
+        ``name`` tells the lookups of a rule apart. ``horizon``: the length of the rule's window, in event time or (if
+        ``numbered``) in events. ``early``: whether time may pass before the element is needed.
+        """
+        ...
+
+    def latency_us(self, table: str) -> float:
+        """How long elements of the table take to come."""
+        ...
+
+
+class Counted(Protocol):
+    """Partial matches that have bound the key of a lookup, by key."""
+
+    horizon: int
+    seeks: int
+    """How often the lookup was made."""
+
+    def add(self, key: Key, ts: float) -> None:
+        """One more of them: its element may be fetched already."""
+        ...
+
+    def too_late(self) -> bool:
+        """Whether elements that were fetched for them mostly came after they were needed."""
+        ...
+
+    def forget(self) -> None:
+        """Whether they came in time has to be seen again."""
+        ...
+
+
+class Timing:
+    """When the elements of a lookup are fetched under skip-till-next: at the last stage of a run at which they still
+    come in time. The classes are those of the stages at which the key is known, the earliest first."""
+
+    def __init__(self, classes: Sequence[Counted]) -> None:
+        self._classes = classes
+        self._chosen = len(classes) - 1
+        self._since: float = float("-inf")
+
+    def at(self, stage: int, key: Key, ts: float) -> None:
+        """A run stands at one of the stages."""
+        if stage != self._chosen:
+            return
+        current = self._classes[stage]
+        current.add(key, ts)
+        if stage and current.too_late():
+            self._chosen -= 1
+            self._since = ts
+        elif stage < len(self._classes) - 1 and ts - self._since > current.horizon:
+            self._chosen += 1
+            self._classes[self._chosen].forget()
+            self._since = ts
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +206,77 @@ class AskedTable:
         return self._find(key)
 
 
+class Postponing:
+    """Whether it pays to postpone the conditions of a rule: what waiting once more for an element would take, beside
+    what the matches cost that are carried along in doubt."""
+
+    __slots__ = ("_asking", "_held", "_tables", "carried_max", "pays")
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._tables: set[str] = set()
+        self._held = 0
+        self.pays = True
+        self.carried_max = float("inf")
+        """With more matches in doubt than this, an evaluation would better have waited."""
+
+    def carried(self) -> None:
+        """An evaluation has given matches in doubt."""
+        if self._tables:
+            self.carried_max = max(map(self._asking.memory.latency_us, self._tables)) / CARRYING_US
+
+    def waits(self) -> None:
+        """An evaluation waits as a whole. After some of them it is tried again how many matches would be carried."""
+        self._held += 1
+        if self._held % HELD_MAX == 0:
+            self.pays = True
+
+    def reads(self, table: str) -> None:
+        self._tables.add(table)
+
+
+class Doubtful(list[Any]):
+    """Matches with postponed conditions, each with the check that judges them."""
+
+    __slots__ = ("most", "too_many")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most: float = FOREVER
+        self.too_many: Callable[[], None] = lambda: None
+        """Called where there is one more; what it raises ends the evaluation."""
+
+    def append(self, match: Any) -> None:
+        if len(self) >= self.most:
+            self.too_many()
+        super().append(match)
+
+    def extend(self, matches: Iterable[Any]) -> None:
+        super().extend(matches)
+        if len(self) > self.most:
+            self.too_many()
+
+
 class Site:
     """A place in generated code where a plain condition looks something up and may be postponed."""
 
-    __slots__ = ("_asking", "_rule", "pays")
+    __slots__ = ("_asking", "_by_trigger", "_counted", "_postponing", "_rule")
 
-    def __init__(self, asking: Asking, rule: int) -> None:
+    def __init__(self, asking: Asking, rule: int, table: str, counted: Counted | None, *, by_trigger: bool) -> None:
+        """``by_trigger``: the event that is evaluated names the key, so that no candidate can do without the
+        element."""
         self._asking = asking
+        self._by_trigger = by_trigger
         self._rule = rule
-        self.pays = True
-        """Whether postponing is expected to cost less than waiting."""
+        self._counted = counted
+        self._postponing = asking.postponing[rule]
+        self._postponing.reads(table)
 
     def seek(self, table: AskedTable, ts: int, arguments: Key) -> Any:
         """The value, or POSTPONED; None, and a note, if the evaluation must be held."""
         asking = self._asking
+        if self._counted is not None:
+            self._counted.seeks += 1
         waiting = asking.waiting_of[self._rule]
         if waiting.only_last:
             return POSTPONED
@@ -168,24 +285,32 @@ class Site:
             return None
         if element is not MISSING:
             return element.at(ts)
-        if waiting.postpones and self.pays:
+        if waiting.postpones and self._postponing.pays:
             asking.memory.want(table.name, arguments)
+            asking.postponed[table.name, arguments] = None
             return POSTPONED
         asking.missed(table.name, arguments)
+        if self._by_trigger:
+            raise NotAtHand
         return None
 
 
 class Asking:
     """What one engine asks for: the misses of the evaluation that is running, and the evaluations that are held."""
 
-    def __init__(self, memory: RemoteMemory, waiting_of: list[Waiting]) -> None:
+    def __init__(self, memory: RemoteMemory, rules: Sequence[str]) -> None:
+        """``rules``: the names of the engine's rules, by their numbers."""
         self.memory = memory
-        self.waiting_of = waiting_of
-        """By the number of a rule."""
+        self._rules = rules
+        self.waiting_of = [memory.waiting(rule) for rule in rules]
+        self.postponing = [Postponing(self) for _ in rules]
         self.misses = [0]
         """How many lookups have missed so far, in a cell that generated code reads."""
         self.noted: dict[Place, None] = {}
         """What the running evaluation has missed."""
+        self.postponed: dict[Place, None] = {}
+        """What it goes on without."""
+        self._rule = 0
         self.needs: Mapping[Place, Any] = {}
         """What stays at hand for the running evaluation."""
         self._one_by_one = False
@@ -207,6 +332,10 @@ class Asking:
             self.tables[name] = AskedTable(name, self.memory.finder(name), self)
         return self.tables[name]
 
+    def counted(self, rule: int, name: str, table: str, horizon: int, *, numbered: bool, early: bool) -> Counted | None:
+        """See ``RemoteMemory.key_class``."""
+        return self.memory.key_class(self._rules[rule], name, table, horizon, numbered=numbered, early=early)
+
     # ------------------------------------------------------------------------------------------------ one evaluation
 
     def missed(self, table: str, key: Key) -> None:
@@ -218,6 +347,9 @@ class Asking:
     def begin(self, rule: int, needs: Mapping[Place, Any] | None = None) -> None:
         """An evaluation of the rule begins; ``needs``: what it has waited for."""
         self.noted = {}
+        self._rule = rule
+        if self.postponed:
+            self.postponed = {}
         self.needs = needs if needs is not None else {}
         self._one_by_one = self.waiting_of[rule].one_by_one
 
@@ -244,6 +376,19 @@ class Asking:
         self._add(held)
         self.noted = {}
         return held
+
+    def too_many_in_doubt(self) -> None:
+        """The running evaluation has given as many matches in doubt as its waiting would cost: have it wait, unless
+        they are in doubt for another reason."""
+        if self.postponed:
+            self.postponing[self._rule].pays = False
+            for place in self.postponed:
+                self.missed(*place)
+            raise NotAtHand
+
+    def in_doubt_max(self, rule: int) -> float:
+        """How many matches in doubt an evaluation of the rule should give at most."""
+        return self.postponing[rule].carried_max
 
     def want_noted(self) -> None:
         """Have everything fetched that the evaluation has noted, though it does not wait for it."""

@@ -7,15 +7,18 @@ there it goes once more through the events since then. Runs do not depend on eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
-from headwater.node.engine.asking import FOREVER, Asking, Held, Least, NotAtHand
+from headwater.node.engine.asking import FOREVER, Asking, Held, Key, Least, NotAtHand, Timing
 from headwater.node.engine.next_match import NextMatch
-from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run
+from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run, RunAhead
 from headwater.node.engine.runtime import Row
+from headwater.node.engine.splitting import where_splitting_pays
 from headwater.node.engine.store import StoreState
 from headwater.protocol.composites import Composite
+
+ROWS_BETWEEN_DECISIONS: Final = 256  # events after which it is decided again where it pays to go on in doubt
 
 
 class Doubt(NamedTuple):
@@ -68,9 +71,48 @@ class AskingNextMatch(NextMatch):
                 self._following[stage.number][name] = following, takes
         self._splitting = {stage.number: True for stage in self.stages}
         """Whether it pays at a stage to go on in doubt."""
+        self._opened = [0] * len(self.stages)
+        """How many runs have come to each stage since it was last decided where splitting pays."""
+        self._rows_left = ROWS_BETWEEN_DECISIONS
+        self._decided_ts: float | None = None
+        self._timings = [self._timing(ahead) for ahead in next_plan.aheads]
+
+    def _timing(self, ahead: RunAhead) -> Timing | None:
+        """What has elements fetched for runs that will need them; None if nothing does."""
+        classes = [
+            self._asking.counted(
+                self._number,
+                f"{self.name} {ahead.purpose} at {stage}",
+                ahead.table,
+                ahead.horizon if ahead.count is None else ahead.count,
+                numbered=ahead.count is not None,
+                early=True,
+            )
+            for stage in ahead.stages
+        ]
+        counted = [key_class for key_class in classes if key_class is not None]
+        return Timing(counted) if counted else None
+
+    def _open(self, stage: NextStage, run: Run) -> None:
+        super()._open(stage, run)
+        self._opened[stage.number] += 1
+        for key_of, timing, position in self._aheads[stage.number]:
+            try:
+                key = key_of(run)
+            except Exception:  # whatever is wrong with the events is said when the lookup is made
+                continue
+            if key is not None:
+                last = run[-1][-1] if stage.many else run[-1]
+                timing.at(position, key, last[0])
 
     def bind(self, state: StoreState) -> None:
         super().bind(state)
+        self._aheads: list[list[tuple[Callable[[Run], Key | None], Timing, int]]] = [[] for _ in self.stages]
+        for ahead, timing in zip(self._compiled.aheads, self._timings, strict=True):
+            if timing is not None:
+                for position, stage in enumerate(ahead.stages):
+                    key_of = self.functions[ahead.purpose][stage]
+                    self._aheads[stage].append((key_of, timing, position))
         self._log = state.logs.setdefault(self._number, [])
         """Events since the first at which a run waits, in trace order."""
         self._base = state.log_bases.setdefault(self._number, [0])
@@ -85,6 +127,9 @@ class AskingNextMatch(NextMatch):
     # ----------------------------------------------------------------------------------------------------------- steps
 
     def handle(self, row: Row) -> None:
+        self._rows_left -= 1
+        if self._rows_left <= 0:
+            self._decide_splitting(row[0])
         if self._log:
             self._log.append(row)
         self._row = row
@@ -112,6 +157,18 @@ class AskingNextMatch(NextMatch):
         for stage, run in moved:
             self._arrived(stage, run, row[0])
 
+    def _decide_splitting(self, ts: int) -> None:
+        """See again where it pays to go on in doubt."""
+        self._rows_left = ROWS_BETWEEN_DECISIONS
+        opened, self._opened = self._opened, [0] * len(self.stages)
+        before, self._decided_ts = self._decided_ts, ts
+        if before is None or ts <= before:
+            return
+        rates = {number: count / (ts - before) for number, count in enumerate(opened)}
+        standing = {number: sum(map(len, by_key.values())) for number, by_key in enumerate(self.runs)}
+        latency_us = max(map(self._asking.memory.latency_us, self._asking.tables), default=0.0)
+        self._splitting = where_splitting_pays(self.stages, rates, standing, latency_us)
+
     def _step(
         self,
         runs: list[Run],
@@ -123,8 +180,23 @@ class AskingNextMatch(NextMatch):
     ) -> list[Run]:
         """The runs that stay at the stage."""
         kept: list[Run] = []
+        begin, number = self._asking.begin, self._number
+        begin(number)
+        # Most runs rest on no doubt and are only refused by the event: that must be quick.
+        accept = self.accept[following[0].number] if len(following) == 1 and not takes and not stage.many else None
         for run in runs:
-            self._asking.begin(self._number)
+            if accept is not None and run.__class__ is tuple:
+                try:
+                    verdict = accept(run, row)
+                except NotAtHand:
+                    verdict = UNSURE
+                if verdict == REFUSED:
+                    kept.append(run)
+                    continue
+                if verdict == ACCEPTED:
+                    moved.append((following[0], (*run, [row] if following[0].many else row)))
+                    continue
+            begin(number)
             if not self._step_one(stage, following, takes, run, row, moved, kept):
                 self._wait(self._waiting_run(stage, run), row)
         return kept
@@ -210,20 +282,22 @@ class AskingNextMatch(NextMatch):
         return None if verdict & UNSURE else bool(verdict)
 
     def _settled(self, run: Run) -> Run | None:
-        """The run without the doubts that are resolved; None if one of them was not so."""
+        """The run without its first doubts, as far as they are resolved; None if one of these was not so. Doubts that
+        follow an open one are looked at later: often they wait for the same element."""
         if not isinstance(run, DoubtedRun) or run.seen == self._asking.supplies:
             return run
-        open_doubts: list[Doubt] = []
         noted = dict(self._asking.noted)
+        resolved = 0
         for doubt in run.doubts:
             is_so = self._is_so(doubt)
             if is_so is None:
-                open_doubts.append(doubt)
-            elif not is_so:
+                break
+            if not is_so:
                 self._asking.noted = noted
                 return None
+            resolved += 1
         self._asking.noted = noted
-        return doubted(run, tuple(open_doubts), self._asking.supplies)
+        return doubted(run, run.doubts[resolved:], self._asking.supplies)
 
     def _is_so(self, doubt: Doubt) -> bool | None:
         """Whether a doubt was decided as assumed; None if its element is still missing."""

@@ -101,7 +101,7 @@ class Engine:
         if self.program.asked:
             if memory is None:
                 raise ConfigError(f"the elements of {listed(self.program.asked)} are asked for, but of no memory")
-            self.asking = Asking(memory, [memory.waiting(plan.rule.name) for plan, _ in self.program.plans])
+            self.asking = Asking(memory, [plan.rule.name for plan, _ in self.program.plans])
         self._queue: list[tuple[str, Any]] = []
         """What was given to the engine while it paused, in order."""
         self.watermark: float = -FOREVER
@@ -452,6 +452,8 @@ class Engine:
                 values = running.plan.spec.values(*composite[1:])
                 row = (*composite.end, composite, *(None if i is None else values[i] for i in running.columns))
                 for store in running.readers:
+                    if (look_ahead := store.looks_ahead.get(running.plan.rule.emits)) is not None:
+                        look_ahead(row)
                     if store.compiled.ordered:
                         store.state.pending.append(row)
                     else:

@@ -101,6 +101,16 @@ class NextMatch:
     ) -> list[Run]:
         """The runs that stay at the stage. The elements of an open repetition are a list, of a finished one a tuple."""
         kept = []
+        if len(following) == 1 and not takes and not stage.many:  # mostly, and mostly the event is refused
+            (after,) = following
+            accept = self.accept[after.number]
+            for run in runs:
+                verdict = accept(run, row)
+                if not verdict:
+                    kept.append(run)
+                elif verdict == ACCEPTED:
+                    moved.append((after, (*run, [row] if after.many else row)))
+            return kept
         for run in runs:
             used = False
             for after in following:

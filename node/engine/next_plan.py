@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from headwater.node.engine.codegen.ahead import Lookup, add_ahead, lookups_of
 from headwater.node.engine.codegen.code import Writer
 from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
@@ -23,7 +25,7 @@ from headwater.node.engine.codegen.rules import (
 )
 from headwater.node.engine.codegen.store_builder import StoreBuilder
 from headwater.protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
-from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Index, rewritten, roles_of, walk
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Index, Remote, rewritten, roles_of, walk
 from headwater.protocol.pattern import Leaf
 
 Run = tuple[Any, ...]
@@ -49,6 +51,20 @@ class NextStage:
     next: list[NextStage] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class RunAhead:
+    """A lookup whose key runs know before they need its element."""
+
+    purpose: str
+    """Of the functions that give the key of a run."""
+    table: str
+    horizon: int
+    count: int | None
+    """The length of a count window."""
+    stages: tuple[int, ...]
+    """From the first at which the key is known to the last before the element is needed."""
+
+
 class NextPlan:
     """The stages of one rule and the code that moves runs between them."""
 
@@ -58,6 +74,7 @@ class NextPlan:
         self._asks = builder.pool.asks
         self.asks = False
         """Whether a run may have to wait for an element of a remote table."""
+        self.aheads: list[RunAhead] = []
         self.stages: list[NextStage] = []
         self.first: list[NextStage] = []
         self.counted = builder.counted
@@ -86,6 +103,7 @@ class NextPlan:
         self.asks = self.asks or judged is not None or asks_somewhere(builder, branch)
         builder.asks = builder.asks or self.asks
         level = self.first
+        passed: list[NextStage] = []
         for depth, unit in enumerate(branch.units):
             complete = depth == len(branch.units) - 1
             stage = next((s for s in level if s.leaf == unit.leaves[0]), None)
@@ -94,7 +112,34 @@ class NextPlan:
                 self.stages.append(stage)
                 level.append(stage)
                 self._write(builder, stage)
+            passed.append(stage)
             level = stage.next
+        for lookup in lookups_of(builder, branch, self.plan.sought):
+            self._look_ahead(builder, branch, passed, lookup)
+
+    def _look_ahead(self, builder: StoreBuilder, branch: Branch, stages: list[NextStage], lookup: Lookup) -> None:
+        """Where runs know the key of a lookup before they need its element, write what gives it; otherwise the event
+        that names it may give it while it waits for the watermark."""
+        positive = {role for unit in branch.units if not unit.many for role in unit.roles}
+        needed = len(stages)
+        if lookup.condition is not None and lookup.condition in branch.where:
+            needed = self._home(branch, lookup.condition)
+        units = branch.units_in(lookup.remote) if roles_of(lookup.remote) <= positive else None
+        if not units or max(units) >= min(needed, len(stages) - 1):
+            add_ahead(builder, self.plan.rule, self.plan.number, branch, lookup)
+            return
+        known = stages[max(units) : needed]
+        purpose = f"ahead {len(self.aheads)}"
+        for stage in known:
+            if not stage.complete:
+                self._function(builder, stage, purpose, "run", partial(self._ahead, lookup.remote))
+        numbers = tuple(stage.number for stage in known if not stage.complete)
+        self.aheads.append(RunAhead(purpose, lookup.remote.table, branch.horizon, branch.count, numbers))
+
+    def _ahead(self, lookup: Remote, out: Writer, join: JoinContext, stage: NextStage) -> None:
+        self._unpack(out, stage, stage.depth + 1)
+        out.line(f"key = ({', '.join(join.scope.value(argument).source for argument in lookup.arguments)},)")
+        out.line("return None if None in key else key")
 
     def _write(self, builder: StoreBuilder, stage: NextStage) -> None:
         if any(self._is_own(condition, stage) for condition in stage.branch.where):

@@ -15,8 +15,9 @@ from types import CodeType
 from typing import Any, Protocol, cast
 
 from headwater.node.engine import asking
-from headwater.node.engine.asking import Asking, Held, NotAtHand, Site
+from headwater.node.engine.asking import Asking, Counted, Doubtful, Held, NotAtHand, Site
 from headwater.node.engine.codegen.store_builder import CompiledStore
+from headwater.node.engine.intake import all_of
 from headwater.node.engine.runtime import NAMES, Row
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
@@ -81,7 +82,7 @@ class StoreState:
         self.runs_of: dict[int, list[dict[Any, list[Any]]]] = {}
         """Open runs of skip-till-next rules: by rule number and stage, those with the same key together."""
         self.watermark: float = float("-inf")
-        self.doubtful: list[tuple[int, Composite]] = []
+        self.doubtful = Doubtful()
         """Matches with postponed conditions, each with the check that judges them; empty between two events."""
         self.arrival = 0
         self.arrivals: dict[int, tuple[int, Row | None]] = {}
@@ -121,6 +122,7 @@ class Store:
         self.failed: Callable[[Exception], None] = _raise
         """Called when a row or a decision fails; if it returns, the next one is looked at."""
         self.accept: list[Callable[[Composite], None]] = []
+        self._counted = self._classes()
         self._bind()
 
     def _bind(self) -> None:
@@ -128,6 +130,10 @@ class Store:
         self.exports: dict[str, Callable[..., Any]]
         self.handlers, self._checks, self.exports = self._build(self.compiled.code)
         self._old_handlers: dict[str, Handler] | None = None
+        counted = zip(self.compiled.aheads, self._counted, strict=True)
+        types = dict.fromkeys(ahead.event_type for ahead, key_class in counted if key_class is not None)
+        self.looks_ahead = {event_type: self._ahead_of(event_type) for event_type in types}
+        """By type: what has elements fetched that an event will need."""
         self._by_type = {t: self.handlers[name] for name, t in self._types.items() if name in self.handlers}
         self._schedule = [(float("-inf"), position) for position in range(len(self.compiled.buffers))]
         self._asleep: dict[str, list[int]] = {}
@@ -136,6 +142,42 @@ class Store:
 
         self._ends: _Ends | None = None
         self._look_again()
+
+    def _classes(self) -> list[Counted | None]:
+        """For every lookup whose key an event names, what counts such events; None if nothing is to be counted."""
+        if self._asking is None:
+            return []
+        return [
+            self._asking.counted(
+                ahead.rule,
+                f"{self.compiled.name} {ahead.function}",
+                ahead.lookup.table,
+                ahead.horizon if ahead.count is None else ahead.count,
+                numbered=ahead.count is not None,
+                early=any(other.early for other in self.compiled.aheads if other.function == ahead.function),
+            )
+            for ahead in self.compiled.aheads
+        ]
+
+    def _ahead_of(self, event_type: str) -> Handler:
+        """What has elements fetched that an event of the type will need."""
+        functions = {
+            ahead.function: counted.add
+            for ahead, counted in zip(self.compiled.aheads, self._counted, strict=True)
+            if ahead.event_type == event_type and counted is not None
+        }
+        named = [(self.exports[function], add) for function, add in functions.items()]
+
+        def look_ahead(row: Row) -> None:
+            for key_of, add in named:
+                try:
+                    key = key_of(row)
+                except Exception:  # whatever is wrong with the event is said when it is evaluated
+                    continue
+                if key is not None:
+                    add(key, row[0])
+
+        return look_ahead
 
     def _build(self, code: CodeType) -> Any:
         """What the ``build`` function of a generated program gives for the state."""
@@ -148,9 +190,20 @@ class Store:
             **self._names,
         }
         if self._asking is not None:
+            self.state.doubtful.too_many = self._asking.too_many_in_doubt
             space |= asking.NAMES | {"guarded": self._guarded, "arrived": self._arrived, "later": self._later}
             space |= {"misses": self._asking.misses}
-            space |= {f"s{i}": Site(self._asking, rule) for i, rule in enumerate(self.compiled.sites)}
+            counted = {(a.rule, a.lookup): c for a, c in zip(self.compiled.aheads, self._counted, strict=True)}
+            space |= {
+                f"s{i}": Site(
+                    self._asking,
+                    site.rule,
+                    site.lookup.table,
+                    counted.get((site.rule, site.lookup)),
+                    by_trigger=site.by_trigger,
+                )
+                for i, site in enumerate(self.compiled.sites)
+            }
         exec(code, space)
         return space["build"](self.state)
 
@@ -166,7 +219,9 @@ class Store:
     def taker(self, event_type: str) -> Handler:
         """What takes the events of a type as they arrive."""
         self.wake(event_type)
-        return self.state.pending.append if self.compiled.ordered else self.handlers[event_type]
+        take = self.state.pending.append if self.compiled.ordered else self.handlers[event_type]
+        look_ahead = self.looks_ahead.get(event_type)
+        return take if look_ahead is None else all_of([look_ahead, take])
 
     def old_taker(self, event_type: str) -> Handler:
         """What takes events of a type that may be older than the watermark and complete nothing."""
@@ -279,6 +334,7 @@ class Store:
         def trigger(row: Row) -> None:
             marks = self.marks(rule)
             asking.begin(rule)
+            state.doubtful.most = asking.in_doubt_max(rule)
             before = misses[0]
             try:
                 run(row)
@@ -299,6 +355,8 @@ class Store:
         assert self._asking is not None
         state = self.state
         arrival = state.arrival if held is None else held.what[3]
+        if held is None:
+            self._asking.postponing[rule].waits()
         if not self.compiled.ordered and not state.arrivals:
             state.arrivals[0] = (0, None)  # from now on it matters what comes
         # In an eager store the trigger may be any part of the match.
@@ -345,6 +403,8 @@ class Store:
     def judge_doubtful(self, rule: int) -> None:
         """Judge the matches that were found with postponed conditions, or have them wait for the elements."""
         doubtful, self.state.doubtful[:] = self.state.doubtful[:], []
+        assert self._asking is not None
+        self._asking.postponing[rule].carried()
         for check, match in doubtful:
             try:
                 self._judge(check, match, None)
@@ -397,7 +457,7 @@ class Store:
         asking.begin(held.rule, held.needs)
         before = asking.misses[0]
         try:
-            self.exports[again](row)
+            self.exports[again if self._later else self.compiled.undisturbed.get(again, again)](row)
         except NotAtHand:
             pass
         except Exception:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +37,7 @@ class Answer(NamedTuple):
     keys: tuple[Key, ...]
     elements: Mapping[Key, Versions | None]
     error: Exception | None = None
+    took_s: float = 0.0
 
 
 class Requests:
@@ -62,8 +64,10 @@ class Requests:
         try:
             while self._keys:
                 keys = tuple(self._keys.popleft() for _ in range(min(len(self._keys), most)))
+                asked_s = time.monotonic()
                 try:
-                    answer = Answer(table, keys, await self._guard.fetch_when_there(keys))
+                    elements = await self._guard.fetch_when_there(keys)
+                    answer = Answer(table, keys, elements, took_s=time.monotonic() - asked_s)
                 except Exception as error:
                     answer = Answer(table, keys, {}, error)
                 self._answered(answer)
@@ -106,6 +110,7 @@ class Fetcher:
             if answer.error is not None:
                 self._ask_again((answer.table, key) for key in answer.keys)
                 raise answer.error
+            self.memory.took(answer.table, answer.took_s * 1e6)
             for key in answer.keys:
                 element = answer.elements.get(key)
                 if self.memory.supply(answer.table, key, element):

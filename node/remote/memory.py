@@ -6,18 +6,20 @@ elements up in it and say which they want; its owner fetches these and supplies 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.node.engine.asking import ASKED, MISSING, Key, Place, Waiting
+from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
 from headwater.node.remote.policies import DEFAULT, policy_named
-from headwater.node.remote.provider import plain_key, size_bytes
+from headwater.node.remote.provider import plain_key
+from headwater.node.remote.utility import CACHE_WEIGHT, FETCH_WEIGHT, KeyClass, Utility
 from headwater.protocol.remote import LookupTable, Versions
 
-CACHE_BYTES: Final = 64_000_000
-ENTRY_BYTES: Final = 200  # what an entry takes beside its values; a key that has no value takes this, too
+__all__ = ["CACHE_BYTES", "ENTRY_BYTES", "Memory"]
+
+AHEAD_MAX: Final = 1000  # fetches under way that nothing needs yet; more would only delay those that something needs
 
 
 @dataclass(slots=True)
@@ -38,60 +40,75 @@ class Memory:
         *,
         policy: str = DEFAULT,
         policies: Mapping[str, str] | None = None,
+        cache: str = "lru",
         cache_bytes: int = CACHE_BYTES,
         fresh_s: Mapping[str, float] | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``policies``: of single rules, by name. ``fresh_s``: for how long elements are used, by ``clock``, of tables
-        whose elements are not used for ever."""
+        """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``; ``fresh_s``: for how long elements of a
+        table are used, by ``clock``, where that is not for ever."""
         self.lookups = {table: Lookups() for table in asked}
         self.tables: dict[str, Any] = {**dict.fromkeys(self.lookups, ASKED), **(at_hand or {})}
         self._policy = policy_named(policy)
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
-        self.cache_bytes = cache_bytes if self._policy.keeps else 0
-        self.bytes = 0
-        self._kept: OrderedDict[Place, tuple[Versions | None, int]] = OrderedDict()
+        self._utility = Utility()
+        self._by_utility = cache != "lru"
+        self._cache = cache_named(cache)(
+            cache_bytes if self._policy.keeps else 0, self._utility.weighing(CACHE_WEIGHT), self._unused
+        )
         self.under_way: dict[Place, None] = {}
         """What was asked for and has not come yet."""
+        self._ahead: dict[Place, KeyClass] = {}
+        """Of these, what nothing needs yet."""
         self._wanted: list[Place] = []
         self._fresh_s = dict(fresh_s or {})
         self._clock = clock
-        self._supplied_s: dict[Place, float] = {}
-        """When elements came that are not used for ever."""
+        self._classes: dict[tuple[str, str], KeyClass] = {}
+        self.prefetched = 0
+        """How many elements were asked for before anything needed them."""
+        self.prefetched_late = 0
+        """Of these, how many were needed before they came."""
+        self.prefetched_unused = 0
+        """And how many made room before anything looked them up."""
+
+    @property
+    def cache_bytes(self) -> int:
+        """What the kept elements may take."""
+        return self._cache.bytes_max
+
+    @property
+    def bytes(self) -> int:
+        """What the kept elements take."""
+        return self._cache.bytes
 
     def waiting(self, rule: str) -> Waiting:
         return self._policies.get(rule, self._policy).waiting
 
     def finder(self, table: str) -> Callable[[Key], Any]:
-        kept, lookups, fresh_s = self._kept, self.lookups[table], self._fresh_s.get(table)
+        find, lookups, fresh_s = self._cache.finder(table, self._used), self.lookups[table], self._fresh_s.get(table)
 
-        def find(key: Key) -> Any:
-            place = (table, key)
-            entry = kept.get(place)
-            if entry is None:
+        def find_counted(key: Key) -> Any:
+            element = find(key)
+            if element is MISSING:
                 lookups.misses += 1
-                return MISSING
-            kept.move_to_end(place)
-            lookups.hits += 1
-            return entry[0]
+            else:
+                lookups.hits += 1
+            return element
 
         def find_fresh(key: Key) -> Any:
-            self._expire((table, key), fresh_s or 0.0)
-            return find(key)
+            self._cache.expire((table, key), self._clock() - (fresh_s or 0.0))
+            return find_counted(key)
 
-        return find if fresh_s is None else find_fresh
-
-    def _expire(self, place: Place, fresh_s: float) -> None:
-        supplied_s = self._supplied_s.get(place)
-        if supplied_s is not None and self._clock() - supplied_s > fresh_s:
-            del self._supplied_s[place]
-            self.bytes -= self._kept.pop(place)[1]
+        return find_counted if fresh_s is None else find_fresh
 
     def want(self, table: str, key: Key) -> None:
-        place = (table, plain_key(key))
+        place = (table, plain_key(key) if float in map(type, key) else key)
         if place not in self.under_way:
             self.under_way[place] = None
             self._wanted.append(place)
+        elif place in self._ahead:
+            self._ahead.pop(place).came_late()
+            self.prefetched_late += 1
 
     def take_wanted(self) -> list[Place]:
         """What is to be fetched, in the order in which it was asked for; each once."""
@@ -104,20 +121,51 @@ class Memory:
         if place not in self.under_way:
             return False
         del self.under_way[place]
-        self._keep(place, element)
+        self._cache.keep(place, element, self._ahead.pop(place, None), self._clock())
         return True
 
-    def _keep(self, place: Place, element: Versions | None) -> None:
-        size = ENTRY_BYTES + (0 if element is None else size_bytes(element))
-        if size > self.cache_bytes:
+    # ------------------------------------------------------------------------------------------------------- foresight
+
+    def key_class(
+        self, rule: str, name: str, table: str, horizon: int, *, numbered: bool, early: bool
+    ) -> KeyClass | None:
+        """What counts the partial matches of a class and fetches what they will need; None if that is of no use under
+        the rule's policy."""
+        prefetches = self._policies.get(rule, self._policy).prefetches and self._cache.bytes_max > 0
+        if not prefetches and not self._by_utility:
+            return None
+        if (rule, name) not in self._classes:
+            key_class = KeyClass(self, table, horizon, numbered=numbered, early=early, prefetches=prefetches)
+            self._classes[rule, name] = key_class
+            self._utility.add(key_class)
+        return self._classes[rule, name]
+
+    def fetch_ahead(self, place: Place, by: KeyClass) -> None:
+        """Have an element fetched that may be needed, unless it is worth less than what would make room for it."""
+        if float in map(type, place[1]):
+            place = (place[0], plain_key(place[1]))
+        if place in self.under_way or place in self._cache or len(self._ahead) >= AHEAD_MAX:
             return
-        if place in self._kept:
-            self.bytes -= self._kept.pop(place)[1]
-        self._kept[place] = element, size
-        self.bytes += size
-        if place[0] in self._fresh_s:
-            self._supplied_s[place] = self._clock()
-        while self.bytes > self.cache_bytes:
-            dropped, (_, freed) = self._kept.popitem(last=False)
-            self._supplied_s.pop(dropped, None)
-            self.bytes -= freed
+        least = self._cache.least()
+        if least and self._utility.of(place, FETCH_WEIGHT) <= least:
+            return
+        self.under_way[place] = None
+        self._wanted.append(place)
+        self._ahead[place] = by
+        self.prefetched += 1
+
+    def took(self, table: str, latency_us: float) -> None:
+        """An element of the table came this long after it was asked for."""
+        self._utility.took(table, latency_us)
+
+    def latency_us(self, table: str) -> float:
+        return self._utility.latency_us(table)
+
+    @staticmethod
+    def _used(entry: Entry) -> None:
+        entry.ahead.was_used()
+        entry.ahead = None
+
+    def _unused(self, entry: Entry) -> None:
+        entry.ahead.was_unused()
+        self.prefetched_unused += 1

@@ -14,7 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.node.engine import Engine
+from headwater.node.engine.asking_match import AskingNextMatch
 from headwater.node.engine.program import Program, compile_rules
+from headwater.node.remote.caches import CACHES
 from headwater.node.remote.memory import ENTRY_BYTES, Memory
 from headwater.node.remote.policies import POLICIES
 from tests.law.behind import AtHand, drawn, looks_up, with_lookups
@@ -53,15 +55,34 @@ class Late:
         return drawn(self._data, table, *key)
 
 
+def decide_by_lot(engine: Engine, rng: random.Random) -> None:
+    """Decide by lot where it pays to go on without an element; cases are too short for the engine to find out."""
+    for postponing in engine.asking.postponing if engine.asking is not None else ():
+        postponing.pays = rng.random() < 0.5
+    for store in engine._stores:
+        for machine in store.machines:
+            if isinstance(machine, AskingNextMatch):
+                machine._splitting = {number: rng.random() < 0.5 for number in machine._splitting}
+
+
 class Awaited:
     """One engine on its way through a schedule, with elements on their way to it."""
 
-    def __init__(self, case: Case, program: Program, run: Run, rng: random.Random, policy: str, data: int) -> None:
+    def __init__(
+        self, case: Case, program: Program, run: Run, rng: random.Random, policy: str, cache: str, data: int
+    ) -> None:
         self.rng = rng
         self.run = run
         self.program = program
-        self.memory = Memory(TABLES, policy=policy, cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)))
+        self.memory = Memory(
+            TABLES,
+            policy=policy,
+            cache=cache,
+            cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
+        )
         self.engine = Engine(program, memory=self.memory)
+        if rng.random() < 0.5:
+            decide_by_lot(self.engine, rng)
         self.late = Late(rng, data)
         self.promised = float("-inf")
 
@@ -90,6 +111,7 @@ class Awaited:
         self.late.asked(self.memory.take_wanted())
         for place in self.late.arrived(all_of_it=all_of_it):
             element = self.late.element(place)
+            self.memory.took(place[0], self.rng.choice((0, 10, 10**6)))
             if self.memory.supply(*place, element):
                 self.engine.supplied(*place, element)
                 if self.rng.random() < 0.7:
@@ -118,10 +140,10 @@ def check_awaited(seed: int, counts: Counter[str] | None = None) -> int | None:
         return None
     program = compile_rules(case.rules, case.types, remote=Memory(TABLES).tables)
     for schedule in schedules(random.Random(f"schedule {seed}"), case.events, 1):
-        policy = rng.choice(list(POLICIES))
-        run = Run(case, replace(schedule, name=f"{schedule.name}, {policy}"), expected, {})
+        policy, cache = rng.choice(list(POLICIES)), rng.choice(list(CACHES))
+        run = Run(case, replace(schedule, name=f"{schedule.name}, {policy}, {cache}"), expected, {})
         try:
-            awaited = Awaited(case, program, run, rng, policy, data)
+            awaited = Awaited(case, program, run, rng, policy, cache, data)
             awaited.perform(schedule)
             missing = set(expected) - {composite.id for composite in run.emitted}
             if missing:
@@ -136,4 +158,7 @@ def check_awaited(seed: int, counts: Counter[str] | None = None) -> int | None:
             raise Mismatch("raised", f"{policy}: {error!r}", case, schedule) from error
         if counts is not None:
             counts[policy] += 1
+            counts[cache] += 1
+            counts["prefetched"] += awaited.memory.prefetched
+            counts["prefetched and never used"] += awaited.memory.prefetched_unused
     return len(expected)

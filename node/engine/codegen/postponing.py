@@ -56,7 +56,8 @@ def plan_postponing(join: JoinContext) -> None:
                 if isinstance(part, Remote) and part not in join.sought:
                     bound = max((join.step_of[unit] for unit in join.branch.units_in(part)), default=0)
                     name = f"got{len(join.sought)}"
-                    join.sought[part] = Sought(name, bound, join.buffers.site(join.rule_number))
+                    site = join.buffers.site(join.rule_number, part, by_trigger=bound == 0)
+                    join.sought[part] = Sought(name, bound, site)
 
 
 def in_order(join: JoinContext, conditions: Sequence[Expression]) -> list[Expression]:

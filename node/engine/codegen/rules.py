@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
+from headwater.node.engine.codegen.ahead import add_ahead, lookups_of
 from headwater.node.engine.codegen.code import Piece, Writer
 from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
@@ -75,7 +76,20 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
                 join = _join(store, plan, branch, unit, leaf_number, Mode(store.ordered, newest=False), check, judged)
                 join.again = True
                 again = store.add_function(partial(write_join, join, emit=partial(emit, plan, branch, check, judged)))
-                store.guarded |= dict.fromkeys(names, Guarded(plan.number, again))
+                undisturbed = None if store.ordered or _may_meet_itself(branch, unit) else names[-1]
+                store.guarded |= dict.fromkeys(names, Guarded(plan.number, again, undisturbed))
+    for lookup in lookups_of(store, branch, plan.sought):
+        add_ahead(store, plan.rule, plan.number, branch, lookup)
+
+
+def _may_meet_itself(branch: Branch, unit: int) -> bool:
+    """Whether a trigger that is among the events seen so far could be bound twice."""
+    types = {leaf.type for leaf in branch.units[unit].leaves}
+    return branch.units[unit].many or any(
+        types & {leaf.type for leaf in other.leaves}
+        for number, other in enumerate(branch.units)
+        if number != unit and (unit, number) not in branch.before and (number, unit) not in branch.before
+    )
 
 
 def _join(

@@ -12,6 +12,33 @@ from types import CodeType
 
 from headwater.node.engine.codegen.code import Piece, Pool, RowLayout, Writer
 from headwater.protocol.analysis.units import Branch, Forbidden
+from headwater.protocol.expressions import Remote
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A lookup whose key is known when an event is taken."""
+
+    rule: int
+    lookup: Remote
+    event_type: str
+    function: str
+    """The name of the function that gives the key."""
+    horizon: int
+    count: int | None
+    """The length of a count window."""
+    early: bool
+    """Whether time may pass between taking the event and needing the element."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostponedLookup:
+    """A place where a lookup may be postponed."""
+
+    rule: int
+    lookup: Remote
+    by_trigger: bool
+    """The event that is evaluated names the key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +62,10 @@ class CompiledStore:
     where one comes, since most engines never see any."""
     completing: frozenset[str]
     """In an ordered store: the types whose events can complete a match."""
-    sites: tuple[int, ...] = ()
-    """Places where a lookup may be postponed, each with the number of its rule."""
+    undisturbed: Mapping[str, str] = field(default_factory=dict)
+    """Functions that run when elements have come, each with a faster one for where no event has come since."""
+    sites: tuple[PostponedLookup, ...] = ()
+    aheads: tuple[Ahead, ...] = ()
     asks: bool = False
     """Whether some evaluation may have to wait for an element of a remote table."""
     rule_of_check: tuple[int, ...] = ()
@@ -50,6 +79,8 @@ class Guarded:
     rule: int
     again: str
     """The function that runs in its place when they are there."""
+    undisturbed: str | None
+    """A faster one for where no event has come since, if there is one."""
 
 
 @dataclass(slots=True)
@@ -99,8 +130,9 @@ class StoreBuilder:
         """Functions that a machine outside the generated code wants to call."""
         self.completing: set[str] = set()
         """Types whose events can complete a match once they are handled in trace order."""
-        self.sites: list[int] = []
-        """Places where a lookup may be postponed, each with the number of its rule."""
+        self.sites: list[PostponedLookup] = []
+        self.aheads: list[Ahead] = []
+        self._ahead_functions: dict[tuple[int, str, str, str], str] = {}
         self.guarded: dict[str, Guarded] = {}
         """Triggers that may have to wait for elements of remote tables."""
         self.asks = False
@@ -139,9 +171,9 @@ class StoreBuilder:
         spec.horizon = max(spec.horizon, horizon)
         return spec.name
 
-    def site(self, rule: int) -> str:
+    def site(self, rule: int, lookup: Remote, *, by_trigger: bool) -> str:
         """The name of a new place where a lookup may be postponed."""
-        self.sites.append(rule)
+        self.sites.append(PostponedLookup(rule, lookup, by_trigger))
         return f"s{len(self.sites) - 1}"
 
     def _spec(self, key: Piece | None, horizon: int, event_type: str | None = None) -> BufferSpec:
@@ -156,6 +188,17 @@ class StoreBuilder:
         self.functions.append("")
         position = len(self.functions) - 1
         self.functions[position] = write(name)
+        return name
+
+    def add_ahead_function(self, rule: str, number: int, event_type: str, table: str, body: str) -> str:
+        """Add what gives the key of a lookup for an event; lookups of a rule that would write the same share it."""
+        shared = (number, event_type, table, body)
+        name = self._ahead_functions.get(shared)
+        if name is None:
+            name = self._ahead_functions[shared] = f"a{len(self._ahead_functions)}"
+            self.functions.append(f"def {name}(e):\n{body}")
+            self.owners[name] = rule
+            self.exports.append(name)
         return name
 
     def compile(self) -> CompiledStore:
@@ -186,7 +229,9 @@ class StoreBuilder:
             self._handler(out, f"on{position}", event_type)
         handlers = ", ".join(f"{event_type!r}: on{position}" for position, event_type in enumerate(types))
         checks = ", ".join(f"late{position}" for position in range(len(self.late_checks)))
-        again = {guarded.again: None for guarded in self.guarded.values()}
+        again = {
+            name: None for guarded in self.guarded.values() for name in (guarded.again, guarded.undisturbed) if name
+        }
         exports = ", ".join(f"{name!r}: {name}" for name in (*self.exports, *again))
         out.line(f"return {{{handlers}}}, [{checks}], {{{exports}}}")
         source = str(out)
@@ -203,7 +248,9 @@ class StoreBuilder:
             self.owners,
             self._old_source() if self.ordered else "",
             frozenset(self.completing if self.ordered else ()),
+            {guarded.again: guarded.undisturbed for guarded in self.guarded.values() if guarded.undisturbed},
             tuple(self.sites),
+            tuple(self.aheads),
             self.asks,
             tuple(self.rule_of_check),
         )
