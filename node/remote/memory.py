@@ -45,8 +45,8 @@ class Memory:
         fresh_s: Mapping[str, float] | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``; ``fresh_s``: for how long elements of a
-        table are used, by ``clock``, where that is not for ever."""
+        """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``; ``fresh_s``: for how long elements of
+        a table are used, by ``clock``, where that is not for ever."""
         self.lookups = {table: Lookups() for table in asked}
         self.tables: dict[str, Any] = {**dict.fromkeys(self.lookups, ASKED), **(at_hand or {})}
         self._policy = policy_named(policy)

@@ -27,4 +27,4 @@ def test_matches_do_not_depend_on_when_elements_come() -> None:
     seeds, cases, matches = run_seeds(first_seed(), None, seconds, lambda seed: check_awaited(seed, by_policy))
     print(f"{cases} cases of {seeds} seeds, {matches} matches: {shown(by_policy)}")
     assert matches
-    assert seeds < 100 or by_policy.keys() == POLICIES.keys()
+    assert seeds < 100 or by_policy.keys() >= POLICIES.keys()

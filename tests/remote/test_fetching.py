@@ -272,7 +272,7 @@ def test_an_engine_asks_again_for_fresh_elements_that_are_old(strategy: str) -> 
 
 
 def test_the_summary_says_how_many_evaluations_waited() -> None:
-    with behind(slow) as tables:
+    with behind(slow, "lazy") as tables:
         engine = engine_of(tables)
         engine.feed(list(events()))
         engine.close()
