@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from headwater.node.engine import Engine
+from headwater.node.engine.asking import ASKED
 from headwater.node.engine.program import Program, compile_rules
+from headwater.node.remote.memory import Memory
 from headwater.node.streams.blockers import Candidates
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.analysis.partial import PartialRule
 from headwater.protocol.events import EventType
-from headwater.protocol.expressions import roles_of
+from headwater.protocol.expressions import Remote, roles_of, walk
 from headwater.protocol.pattern import Rule, leaves, types_of
 from headwater.protocol.streams import Part, Whole, about_subject
 
@@ -20,13 +22,23 @@ from headwater.protocol.streams import Part, Whole, about_subject
 @lru_cache(maxsize=8192)
 def compiled(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
     """The program of one rule. Programs are immutable: nodes of one process and trees of one node share them."""
-    return compile_rules([rule], types, composites=composites)
+    return compile_rules([rule], types, composites=composites, remote=dict.fromkeys(tables_of(rule), ASKED))
+
+
+def tables_of(rule: Rule) -> Iterator[str]:
+    """The remote tables that a rule looks into."""
+    for expression in (*rule.pattern.where, *(output.value for output in rule.attributes)):
+        yield from (part.table for part in walk(expression) if isinstance(part, Remote))
 
 
 class Catalog:
     """Primitive types, and the types of the composites that rules emit."""
 
-    def __init__(self, types: Iterable[EventType] = (), composites: Iterable[EventType] = ()) -> None:
+    def __init__(
+        self, types: Iterable[EventType] = (), composites: Iterable[EventType] = (), memory: Memory | None = None
+    ) -> None:
+        """``memory``: what the node has at hand of remote tables."""
+        self.memory = memory
         self.types = {declared.name: declared for declared in types}
         self.composites = {declared.name: declared for declared in composites}
 
@@ -38,6 +50,9 @@ class Catalog:
 
     def engine(self, stream: Whole | Part) -> Engine:
         """An engine for a whole rule, or for a partial one, whose matches are only read for their parts."""
+        return Engine(self.program(stream), on_failure=NOTED.note, memory=self.memory)
+
+    def program(self, stream: Whole | Part) -> Program:
         if isinstance(stream, Whole):
             rule = stream.rule
         else:
@@ -46,7 +61,7 @@ class Catalog:
         named = sorted(types_of(rule.pattern))
         types = tuple(self.types[name] for name in named if name in self.types)
         composites = tuple(self.composites[name] for name in named if name in self.composites)
-        return Engine(compiled(rule, types, composites), on_failure=NOTED.note)
+        return compiled(rule, types, composites)
 
     def candidates(self, partial: PartialRule) -> list[Candidates]:
         """Where the contested roles of a partial rule are watched."""

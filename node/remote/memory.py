@@ -16,6 +16,7 @@ from headwater.node.remote.provider import plain_key, size_bytes
 from headwater.protocol.remote import LookupTable, Versions
 
 CACHE_BYTES: Final = 64_000_000
+POLICY, KEPT, UNDER_WAY = "policy", "kept", "under way"
 ENTRY_BYTES: Final = 200  # what an entry takes beside its values; a key that has no value takes this, too
 
 
@@ -77,6 +78,34 @@ class Memory:
         del self.under_way[place]
         self._keep(place, element)
         return True
+
+    # ---------------------------------------------------------------------------------------------------------- saving
+
+    def saved(self) -> tuple[Any, ...]:
+        """Everything as plain values: a node that is restored must ask, and find at hand, what it would have."""
+        return (
+            self._policy.name,
+            self.cache_bytes,
+            *((POLICY, rule, policy.name) for rule, policy in self._policies.items()),
+            *((KEPT, *place, None if entry[0] is None else tuple(entry[0])) for place, entry in self._kept.items()),
+            *((UNDER_WAY, *place) for place in self.under_way),
+        )
+
+    @classmethod
+    def restored(cls, policy: str, cache_bytes: int, *entries: tuple[Any, ...]) -> Memory:
+        """What was saved. Nothing is wanted: what is under way is fetched by the one who restores it."""
+        memory = cls((), policy=policy, cache_bytes=cache_bytes)
+        for kind, *entry in entries:
+            match kind, entry:
+                case "policy", [rule, name]:
+                    memory._policies[rule] = policy_named(name)
+                case "kept", [table, key, element]:
+                    memory._keep((table, key), None if element is None else Versions(*element))
+                case "under way", [table, key]:
+                    memory.under_way[table, key] = None
+                case _:
+                    raise ValueError(f"{kind!r} in a memory")
+        return memory
 
     def _keep(self, place: Place, element: Versions | None) -> None:
         size = ENTRY_BYTES + (0 if element is None else size_bytes(element))

@@ -58,6 +58,8 @@ class NetworkCase:
     faults_seed: int = 0
     faults: Faults | None = None
     """What goes wrong in a run with faults; None: what the seed says."""
+    tick_us: int = 0
+    """Where rules look into remote tables: how long a tick of their versions lasts."""
 
     def chosen_faults(self) -> Faults:
         return self.faults if self.faults is not None else random_faults(self.network, self.faults_seed, self.span_us)
@@ -396,6 +398,7 @@ def describe(case: NetworkCase) -> str:
     lines += [f"    ({at_us}, {source}, {event_code(event)})," for at_us, source, event in case.births]
     lines += [")", f"network = Network(tuple(TYPES.values()), {network.nodes!r}, links, sources, sinks, rules)"]
     seeds = f"seed={case.seed}, faults_seed={case.faults_seed}, faults={case.faults!r}"
+    seeds += f", tick_us={case.tick_us}" if case.tick_us else ""
     lines += [f"case = NetworkCase(network, births, {seeds})"]
     return "\n".join(lines)
 

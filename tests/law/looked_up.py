@@ -1,0 +1,98 @@
+"""Random networks whose rules look into remote tables: wherever they are evaluated and whenever elements come, every
+sink receives what the oracle says, which has the tables at hand.
+
+Elements come after a drawn time, from none to longer than the windows, some twice, some never before they are asked for
+again, and not at all while no table answers; under every policy and with a cache of any size.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from functools import partial
+
+from headwater.deploy.simulation.remote import SimulatedTables
+from headwater.node.remote.memory import ENTRY_BYTES
+from headwater.node.remote.policies import POLICIES
+from headwater.protocol.expressions import Attribute, Remote
+from headwater.protocol.pattern import OutputAttribute, Rule, leaves
+from headwater.protocol.remote import RemoteValue, Versions
+from tests.law.behind import DATA_SETS, drawn, looks_up, with_lookups
+from tests.law.generators import TYPES
+from tests.law.networks import NetworkCase, Size, network_case
+
+TABLES = ("table", "sets")
+SHOWN = 0.2
+"""How often a composite shows what was looked up."""
+
+
+def looked_up_case(seed: int, size: Size | None = None) -> NetworkCase:
+    """The case of a seed with rules that look something up; as it was if none of its rules can."""
+    case = network_case(seed, size)
+    rng = random.Random(f"looked up {seed}")
+    rules = tuple(showing(with_lookups(rule, rng), rng) for rule in case.network.rules)
+    return replace(case, network=replace(case.network, rules=rules), tick_us=tick_of(case))
+
+
+def small_looked_up_case(seed: int) -> NetworkCase:
+    return looked_up_case(seed, "small")
+
+
+def tick_of(case: NetworkCase) -> int:
+    """Versions follow each other as fast as events do."""
+    last = max((event.ts for _, _, event in case.births), default=0)
+    return max(1, last // 20)
+
+
+def showing(rule: Rule, rng: random.Random) -> Rule:
+    """Now and then with an attribute that was looked up for the first part, if that is one event of a source."""
+    first = next(leaves(rule.pattern.root))
+    certain = not hasattr(rule.pattern.root, "parts") or rule.pattern.root.parts[0] is first
+    if not looks_up(rule) or first.type not in TYPES or not certain or rng.random() >= SHOWN:
+        return rule
+    shown = OutputAttribute("shown", "any", Remote("table", (Attribute(first.role, "id"),)))
+    return replace(rule, attributes=(*rule.attributes, shown))
+
+
+def element(data: int, table: str, tick_us: int, key: tuple[int, ...]) -> Versions | None:
+    """What a table of a data set has for a key, its versions as far apart as the case says."""
+    versions = drawn(data, table, *key)
+    return None if versions is None else Versions(tuple(since * tick_us for since in versions.times), versions.values)
+
+
+class AtHand:
+    """A table for the oracle."""
+
+    def __init__(self, data: int, table: str, tick_us: int) -> None:
+        self._of = partial(element, data, table, tick_us)
+
+    def lookup(self, arguments: tuple[int, ...], ts: int) -> RemoteValue:
+        versions = self._of(arguments)
+        return None if versions is None else versions.at(ts)
+
+
+def tables_at_hand(case: NetworkCase) -> dict[str, AtHand]:
+    return {table: AtHand(case.seed % DATA_SETS, table, case.tick_us) for table in TABLES}
+
+
+def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTables | None:
+    """The tables as a run finds them; None where the rules of the case look nothing up."""
+    if not case.tick_us:
+        return None
+    rng = random.Random(f"tables {case.seed} {strategy} {faults}")
+    tick_us = case.tick_us
+    most_us = rng.choice((0, 0, tick_us // 10, tick_us, 5 * tick_us, 30 * tick_us))
+    outages = []
+    if faults and rng.random() < 0.3:
+        begins = rng.randint(0, case.span_us + 1)
+        outages.append((begins, begins + rng.randint(1, 10 * tick_us)))
+    return SimulatedTables(
+        {table: partial(element, case.seed % DATA_SETS, table, tick_us) for table in TABLES},
+        (rng.choice((0, most_us)), most_us),
+        loss=rng.choice((0.0, 0.2)) if faults else 0.0,
+        repeats=rng.choice((0.0, 0.2)) if faults else 0.0,
+        outages=tuple(outages),
+        strategy=rng.choice(list(POLICIES)),
+        cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
+    )
+
