@@ -22,6 +22,7 @@ from headwater.protocol.messages.tallies import Question, Tally
 from headwater.protocol.pattern import Rule
 from headwater.protocol.state import Format, Made, Tables, Vocabulary
 from headwater.protocol.state import StateError as StateError
+from headwater.protocol.state.upgrading import EMPTY, with_fields
 from headwater.protocol.state.values import CLASSES, MADE, by_name
 from headwater.protocol.tallies import Extreme, Total
 from headwater.protocol.wire import codec
@@ -52,6 +53,7 @@ def state_format() -> Format:
 
 def _with_memory(tables: Tables) -> Tables:
     """From format 1: nodes did not look into remote tables, and share an empty memory of them now."""
+    tables = with_fields(tables, {"Share": {"everywhere": True}, "NodeConfig": {"tables": EMPTY, "remote_strategy": ""}})
     memory, shapes = [len(tables.values)], [list(shape) for shape in tables.shapes]
     added = {"NodeCore": ("memory", "_failed"), "Forest": ("_memory",), "Catalog": ("memory",)}
     places = {number: added[shape[0]] for number, shape in enumerate(shapes) if shape[0] in added}

@@ -13,18 +13,19 @@ from headwater.coordinator.inev.model.rules import Measured, Statistics
 from headwater.coordinator.layout import cost_watch, fallback, history, stages
 from headwater.coordinator.layout.ground import at_the_middle
 from headwater.coordinator.planners import PLANNERS
-from headwater.protocol.state import Format, Vocabulary
+from headwater.protocol.state import Format, Tables, Vocabulary
 from headwater.protocol.state import OldState as OldState
 from headwater.protocol.state import StateError as StateError
+from headwater.protocol.state.upgrading import EMPTY, with_fields
 from headwater.protocol.state.values import CLASSES, MADE, by_name
 
-MACHINE_NUMBER: Final = 1
+MACHINE_NUMBER: Final = 2
 """Of the format of machines; ``protocol.state`` says what a change of it takes."""
 
 INPUT_NUMBER: Final = 1
 """The same of inputs in the journal."""
 
-SETUP_NUMBER: Final = 1
+SETUP_NUMBER: Final = 2
 """The same of what a coordinator was told of its network."""
 
 HOW_TO_GO_ON: Final = (
@@ -55,7 +56,14 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    return Format(kind=kind, number=number, vocabulary=vocabulary())
+    return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades={1: _with_tables})
+
+
+def _with_tables(tables: Tables) -> Tables:
+    """From format 1: networks had no remote tables."""
+    new = {"tables": EMPTY, "remote_strategy": ""}
+    registry = {f"_{name}": value for name, value in new.items()}
+    return with_fields(tables, {"Network": new, "NodeConfig": new, "Share": {"everywhere": True}, "Registry": registry})
 
 
 @cache

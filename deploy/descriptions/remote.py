@@ -298,12 +298,18 @@ class _Option(Sheet):
         return self._text
 
 
-def table_in(sheet: Sheet, name: str, node: yaml.Node, place: Place) -> LookupTable | Behind | None:
-    """The table that a node describes; what is wrong with it is noted in the sheet, and then it is None."""
+def part_in(sheet: Sheet, name: str, node: yaml.Node) -> TablePart | None:
+    """What a node says of a table; what is wrong with it is noted in the sheet, and then it is None."""
     _refuse_secrets(sheet, name, node)
     model = _model(sheet, name, node)
     part = None if model is None else read_part(sheet, node, model, path=(name,))
-    if part is None or part.broken:
+    return None if part is None or part.broken else part
+
+
+def table_in(sheet: Sheet, name: str, node: yaml.Node, place: Place) -> LookupTable | Behind | None:
+    """The table that a node describes; what is wrong with it is noted in the sheet, and then it is None."""
+    part = part_in(sheet, name, node)
+    if part is None:
         return None
     try:
         return part.table(place)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from headwater.deploy.network.check import (
     shared_identities,
     silent_rules,
 )
-from headwater.deploy.network.file import NEVER_ENDS, NetworkFile
+from headwater.deploy.network.file import NEVER_ENDS, DescribedTables, NetworkFile
 from headwater.deploy.network.parts.network import NetworkPart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.rule_texts import is_registered, no_such_function, places_of_rules, rule_texts, unserved
@@ -35,6 +35,7 @@ from headwater.deploy.network.sections import (
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.statistics import GivenStatistics
 from headwater.deploy.network.statistics_reading import Described, given_statistics
+from headwater.deploy.network.tree import is_null
 from headwater.node.explain.certainties import certainties, never_met
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.destinations import placeholders
@@ -80,6 +81,7 @@ class NetworkReading:
         if rules is not None:
             types = dict(rules.types)
         brokers = brokers_of(sheet, part)
+        described = self._tables(nodes)
         sources = sources_of(sheet, part.sources, nodes, types, composites, subscribable, brokers)
         self._check_numbering(sources)
         strategy = self.given_strategy or part.strategy or DEFAULT_STRATEGY
@@ -90,7 +92,7 @@ class NetworkReading:
         self._check_planning(strategy)
         statistics = self._statistics(types, nodes, rules)
         if rules is not None:
-            self._check_rules(rules, rule_entries, sources, strategy)
+            self._check_rules(rules, rule_entries, sources, strategy, described.names)
             self._check_sinks(rules, sources, subscriptions)
         sheet.finished()
         assert rules is not None
@@ -105,6 +107,8 @@ class NetworkReading:
             sinks=tuple(Sink(entry.node, subscription) for entry, subscription in subscriptions),
             rules=rules.rules,
             strategy=strategy,
+            tables=described.tables,
+            remote_strategy=part.remote_strategy or "",
         )
         return NetworkFile(
             sheet.path,
@@ -121,9 +125,16 @@ class NetworkReading:
             replan_us=part.replan,
             falls_back=part.fall_back == "on",
             embedded_broker=brokers.embedded,
-            only_simulated=self._mixed_times(sources),
+            only_simulated=(*self._mixed_times(sources), *described.only_simulated),
             statistics=statistics,
         )
+
+    def _tables(self, nodes: Mapping[str, yaml.Node]) -> DescribedTables:
+        if not self.part.has("remote") or "remote" in self.part.broken or is_null(self.part.at("remote")):
+            return DescribedTables()
+        from headwater.deploy.network.remote_tables import tables_of  # with providers, which other files can spare
+
+        return tables_of(self.sheet, self.part.at("remote"), nodes)
 
     def _check_planning(self, strategy: str) -> None:
         """What says how to plan says nothing under a strategy that has no plan."""
@@ -260,10 +271,17 @@ class NetworkReading:
                 diagnostics.append(self.sheet.source.diagnostic(entry.place.start_mark.index, why, cure))
         return tuple(diagnostics)
 
-    def _check_rules(self, rules: RuleSet, entries: list[RuleEntry], sources: list[SourceEntry], strategy: str) -> None:
+    def _check_rules(
+        self,
+        rules: RuleSet,
+        entries: list[RuleEntry],
+        sources: list[SourceEntry],
+        strategy: str,
+        tables: Collection[str],
+    ) -> None:
         texts = rule_texts(entries)
         places = places_of_rules(texts)
-        for entry, diagnostic in unserved(texts, self.functions):
+        for entry, diagnostic in unserved(texts, self.functions, tables):
             self.sheet.adopt(self.sheet.relocated(diagnostic, entry.place) if entry.inline else diagnostic)
         fallback = self.part.at_key("rules") if self.part.has("rules") else self.part.place
         sourced = {entry.source.type for entry in sources}

@@ -22,7 +22,7 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.languages.sources import LANGUAGES
-from headwater.protocol.network import Network
+from headwater.protocol.network import DescribedTable, Network
 
 __all__ = [
     "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed",
@@ -34,6 +34,16 @@ NEVER_ENDS = "never_ends"
 """The code of the warning that a simulation of a source would never end."""
 
 DEFAULT_DURABILITY = "sync"
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTables:
+    """The remote tables of a network file. ``only_simulated``: why some of them cannot be used by node processes."""
+
+    tables: tuple[DescribedTable, ...] = ()
+    names: tuple[str, ...] = ()
+    """Of all that the file names, those with mistakes included."""
+    only_simulated: tuple[Diagnostic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

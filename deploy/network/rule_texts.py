@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TypeGuard
 
@@ -16,6 +16,7 @@ from headwater.protocol.languages.diagnostics import Text
 from headwater.protocol.languages.parser import parse_text
 from headwater.protocol.languages.reader import SyntaxMistake
 from headwater.protocol.languages.sources import decode
+from headwater.protocol.text import suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,20 +54,20 @@ def places_of_rules(texts: Iterable[RuleText]) -> dict[str, yaml.Node]:
     return places
 
 
-def unserved(texts: Iterable[RuleText], functions: Functions) -> Iterator[tuple[RuleEntry, Diagnostic]]:
-    """Lookups and calls of registered functions: one engine serves them, the nodes of a network do not."""
+def unserved(
+    texts: Iterable[RuleText], functions: Functions, tables: Collection[str]
+) -> Iterator[tuple[RuleEntry, Diagnostic]]:
+    """Lookups in tables that there are not, and calls of registered functions: one engine serves these, the nodes of a
+    network do not."""
     for rule_text in texts:
         for item in _inside(rule_text.items):
             if isinstance(item, s.RemoteLookup):
                 table = item.table.text if item.table is not None else "remote"
-                yield (
-                    rule_text.entry,
-                    rule_text.text.diagnostic(
-                        item.at,
-                        "networks do not serve remote tables yet",
-                        f"leave this rule out, or evaluate it with headwater run --remote {table}=FILE",
-                    ),
-                )
+                if table not in tables:
+                    cure = suggestion(table, sorted(tables), "the tables are") if tables else ""
+                    cure = cure or f"describe it, as in remote: {{{table}: {{file: {table}.csv}}}}"
+                    message = f"the network has no remote table {table!r}"
+                    yield rule_text.entry, rule_text.text.diagnostic(item.at, message, cure)
             elif _is_call(item) and is_registered(item.base.text, functions):
                 yield rule_text.entry, rule_text.text.diagnostic(item.at, *no_such_function(item.base.text))
 

@@ -10,13 +10,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import msgpack
+
 from headwater.node.engine.asking import ASKED, MISSING, Key, Place, Waiting
+from headwater.node.remote.encoding import decode_elements, encode_elements
 from headwater.node.remote.policies import DEFAULT, policy_named
 from headwater.node.remote.provider import plain_key, size_bytes
 from headwater.protocol.remote import LookupTable, Versions
 
 CACHE_BYTES: Final = 64_000_000
-POLICY, KEPT, UNDER_WAY = "policy", "kept", "under way"
 ENTRY_BYTES: Final = 200  # what an entry takes beside its values; a key that has no value takes this, too
 
 
@@ -81,30 +83,21 @@ class Memory:
 
     # ---------------------------------------------------------------------------------------------------------- saving
 
-    def saved(self) -> tuple[Any, ...]:
+    def saved(self) -> tuple[str, int, bytes]:
         """Everything as plain values: a node that is restored must ask, and find at hand, what it would have."""
-        return (
-            self._policy.name,
-            self.cache_bytes,
-            *((POLICY, rule, policy.name) for rule, policy in self._policies.items()),
-            *((KEPT, *place, None if entry[0] is None else tuple(entry[0])) for place, entry in self._kept.items()),
-            *((UNDER_WAY, *place) for place in self.under_way),
-        )
+        kept = encode_elements((*place, element) for place, (element, _) in self._kept.items())
+        under_way = encode_elements((*place, None) for place in self.under_way)
+        policies = {rule: policy.name for rule, policy in self._policies.items()}
+        return self._policy.name, self.cache_bytes, msgpack.packb([policies, kept, under_way])
 
     @classmethod
-    def restored(cls, policy: str, cache_bytes: int, *entries: tuple[Any, ...]) -> Memory:
+    def restored(cls, policy: str, cache_bytes: int, rest: bytes = b"") -> Memory:
         """What was saved. Nothing is wanted: what is under way is fetched by the one who restores it."""
-        memory = cls((), policy=policy, cache_bytes=cache_bytes)
-        for kind, *entry in entries:
-            match kind, entry:
-                case "policy", [rule, name]:
-                    memory._policies[rule] = policy_named(name)
-                case "kept", [table, key, element]:
-                    memory._keep((table, key), None if element is None else Versions(*element))
-                case "under way", [table, key]:
-                    memory.under_way[table, key] = None
-                case _:
-                    raise ValueError(f"{kind!r} in a memory")
+        policies, kept, under_way = msgpack.unpackb(rest) if rest else ({}, b"\x90", b"\x90")
+        memory = cls((), policy=policy, policies=policies, cache_bytes=cache_bytes)
+        for table, key, element in decode_elements(kept):
+            memory._keep((table, key), element)
+        memory.under_way = {(table, key): None for table, key, _ in decode_elements(under_way)}
         return memory
 
     def _keep(self, place: Place, element: Versions | None) -> None:

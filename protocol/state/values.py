@@ -31,7 +31,7 @@ CLASSES: Final[dict[str, type]] = {
     "PartOfRule": streams.Part,
     **by_name(*get_args(edge.Generator), edge.Layout, edge.Broker, edge.Mapped, edge.When),
     **by_name(*get_args(edge.Feed), *get_args(edge.Destination)),
-    **by_name(network.Network, network.Link, network.Source, network.Sink),
+    **by_name(network.Network, network.Link, network.Source, network.Sink, network.DescribedTable),
     **by_name(*get_args(graphs.Tap), graphs.Graph, graphs.GraphInlet, graphs.GraphTask, graphs.GraphOutlet),
     **by_name(graphs.GraphDelivery, graphs.Watch, graphs.Weight),
     **by_name(control.NodeConfig, control.PeerConfig, control.SourceConfig, control.SinkConfig, control.Register),

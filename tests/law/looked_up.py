@@ -8,29 +8,33 @@ again, and not at all while no table answers; under every policy and with a cach
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 
 from headwater.deploy.simulation.remote import SimulatedTables
 from headwater.node.remote.memory import ENTRY_BYTES
 from headwater.node.remote.policies import POLICIES
-from headwater.protocol.expressions import Attribute, Remote
+from headwater.protocol.expressions import Attribute, Binary, Expression, Remote
 from headwater.protocol.pattern import OutputAttribute, Rule, leaves
 from headwater.protocol.remote import RemoteValue, Versions
 from tests.law.behind import DATA_SETS, drawn, looks_up, with_lookups
 from tests.law.generators import TYPES
-from tests.law.networks import NetworkCase, Size, network_case
+from tests.law.networks import COUNTED, NetworkCase, Size, network_case
 
 TABLES = ("table", "sets")
+OF_ANOTHER = 0.7
 SHOWN = 0.2
 """How often a composite shows what was looked up."""
 
 
 def looked_up_case(seed: int, size: Size | None = None) -> NetworkCase:
     """The case of a seed with rules that look something up; as it was if none of its rules can."""
-    case = network_case(seed, size)
+    case = network_case(seed, size, (COUNTED,))
     rng = random.Random(f"looked up {seed}")
-    rules = tuple(showing(with_lookups(rule, rng), rng) for rule in case.network.rules)
+    emitted = Counter(rule.emits for rule in case.network.rules)
+    looking = [of_another(with_lookups(rule, rng), rng) for rule in case.network.rules]
+    rules = tuple(showing(rule, rng) if emitted[rule.emits] == 1 else rule for rule in looking)
     return replace(case, network=replace(case.network, rules=rules), tick_us=tick_of(case))
 
 
@@ -52,6 +56,20 @@ def showing(rule: Rule, rng: random.Random) -> Rule:
         return rule
     shown = OutputAttribute("shown", "any", Remote("table", (Attribute(first.role, "id"),)))
     return replace(rule, attributes=(*rule.attributes, shown))
+
+
+def of_another(rule: Rule, rng: random.Random) -> Rule:
+    """The rule with some comparisons of two parts turned into lookups: a value of one with what the other stands for."""
+
+    def turned(conjunct: Expression) -> Expression:
+        match conjunct:
+            case Binary("<" | "<=" | ">" | ">=" | "!=", Attribute(one, "v"), Attribute(other, "v", index)) if (
+                one != other and rng.random() < OF_ANOTHER
+            ):
+                return replace(conjunct, right=Remote("table", (Attribute(other, "id", index),)))
+        return conjunct
+
+    return replace(rule, pattern=replace(rule.pattern, where=tuple(map(turned, rule.pattern.where))))
 
 
 def element(data: int, table: str, tick_us: int, key: tuple[int, ...]) -> Versions | None:

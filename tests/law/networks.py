@@ -1,7 +1,7 @@
 """Random networks with rules, sources, sinks and a trace, from a seed: what the law is tested on.
 
-Rules come from ``law.generators`` and cover every operator; count windows and remote tables are left out, since a
-network does not serve them. Times are stretched so that the delays of links are sometimes much smaller than windows,
+Rules come from ``law.generators`` and cover every operator; count windows are left out, since a network does not serve
+them, and lookups, which ``law.looked_up`` draws. Times are stretched so that the delays of links are sometimes much smaller than windows,
 sometimes comparable and sometimes larger. ``NetworkCase.features`` says what a case exercises.
 """
 
@@ -30,8 +30,9 @@ Size = Literal["small", "large"]
 Birth = tuple[int, int, Event]
 """When the event reaches its source in virtual time, the position of the source in the network, the event."""
 
-UNSERVED = ("window: events", "where: remote")
-"""Features of rules that networks refuse (count windows) or that stay out (remote tables)."""
+COUNTED, LOOKING_UP = "window: events", "where: remote"
+UNSERVED = (COUNTED, LOOKING_UP)
+"""Features of rules that networks refuse (count windows) or that are drawn only where tables are (``looked_up``)."""
 
 CONTESTED = ("chain: last", "chain: first", "chain: n-last", "chain: n-first")
 """Features of rules in which what is withheld below could change a selection above."""
@@ -75,11 +76,11 @@ class NetworkCase:
         return at_us - event.ts > self.network.sources[source].lateness_us
 
 
-def network_case(seed: int, size: Size | None = None) -> NetworkCase:
+def network_case(seed: int, size: Size | None = None, unserved: Sequence[str] = UNSERVED) -> NetworkCase:
     """The case of a seed (and a size; without one most are small), always the same."""
     rng = random.Random(f"network {seed} {size}")
     chosen: Size = size or ("small" if rng.random() < 0.85 else "large")
-    return Maker(rng, chosen, chance_of_seed(seed)).case(seed)
+    return Maker(rng, chosen, chance_of_seed(seed), unserved).case(seed)
 
 
 Draw = Callable[[int], NetworkCase]
@@ -107,8 +108,11 @@ def numbered(births: Iterable[Birth], sources: Sequence[Source]) -> tuple[Birth,
 class Maker:
     """Makes one case: first the rules, then who is where, then what happens."""
 
-    def __init__(self, rng: random.Random, size: Size, equal: random.Random | None = None) -> None:
+    def __init__(
+        self, rng: random.Random, size: Size, equal: random.Random | None = None, unserved: Sequence[str] = UNSERVED
+    ) -> None:
         self.rng = rng
+        self.unserved = unserved
         self.equal = equal  # draws classes of equal values
         self.size = size
         self.features: set[str] = {f"size: {size}"}
@@ -145,7 +149,7 @@ class Maker:
             maker = ContestedMaker if self.apart and not rules and self.chance(0.6) else RuleMaker
             equal = drawn(self.equal, features)
             made = maker(self.rng, f"r{len(rules) + 1}", rules, features, equal).make(len(rules) + 1 == count)
-            if features.isdisjoint(UNSERVED) and (not self.apart or self.divides(made, features)):
+            if features.isdisjoint(self.unserved) and (not self.apart or self.divides(made, features)):
                 if "rule: contested" in features:
                     self.alone = next(leaves(made.pattern.root)).type
                 rules.append(made)
