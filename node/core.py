@@ -92,7 +92,7 @@ class NodeCore:
         remote tables."""
         self.name = name
         self.settings = settings or NodeSettings()
-        self.memory = Memory(()) if memory is None else memory
+        self.memory = Memory({}) if memory is None else memory
         """The elements of remote tables that are at hand, and those that are under way: all rules share it."""
         self._failed: dict[Place, None] = {}
         """Elements that could not be had and are asked for again."""
@@ -148,16 +148,11 @@ class NodeCore:
                     self._born(born, work)
             case TimerFired():
                 self._fired(received.name, work)
-            case SourcesEnded():
-                self._sources_ended(received.sources, work)
+            case SourcesEnded() | SourcesUnheard() | SourcesHeard():
+                self._told_of_sources(received, work)
             case OrderReceived():
                 self.forest.ordered(received.order, work)
                 work.timer("tick", work.now_us + self._tick_us(), idle=True)
-            case SourcesUnheard():
-                for number in received.sources:
-                    self.forest.unheard.setdefault(number, max(received.since_us, self._handled_us))
-            case SourcesHeard():
-                self.forest.heard(received.sources, work)
             case LinkReset():
                 self._link_reset(received.neighbour, work)
             case Fetched():
@@ -184,6 +179,16 @@ class NodeCore:
         feed.born(source, events, work)
         if born.watermark is not None:
             feed.advanced(source, born.watermark, work)
+
+    def _told_of_sources(self, told: SourcesEnded | SourcesUnheard | SourcesHeard, work: Work) -> None:
+        match told:
+            case SourcesEnded(sources):
+                self._sources_ended(sources, work)
+            case SourcesUnheard(sources, since_us):
+                for number in sources:
+                    self.forest.unheard.setdefault(number, max(since_us, self._handled_us))
+            case SourcesHeard(sources):
+                self.forest.heard(sources, work)
 
     def _sources_ended(self, sources: Sequence[int], work: Work) -> None:
         for feed in self.local.values():
@@ -324,7 +329,13 @@ class NodeCore:
         if places:
             work.effects.append(Fetch(tuple(places)))
 
-    def fetches(self) -> list[Effect]:
+    def awaiting(self) -> int:
+        """How many evaluations, and inputs behind them, wait for elements."""
+        if not self.memory.under_way:
+            return 0
+        return sum(task.engine.awaiting() for tasks in self.works.values() for task in tasks.tasks)
+
+    def fetches(self) -> list[Fetch]:
         """What a runtime that has lost what it was doing must do again: fetch all that is under way."""
         under_way = tuple(place for place in self.memory.under_way if place not in self._failed)
         return [Fetch(under_way)] if under_way else []

@@ -49,9 +49,10 @@ def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) 
             sheet.error(part.at("fresh"), "networks do not serve tables whose elements change at any time yet", cure)
         if isinstance(part, PythonPart):
             message = f"the table {name} is a function, which only a simulation and headwater run call"
-            only_simulated.append(sheet.source.diagnostic(part.place.start_mark.index, message, "name another provider"))
+            at_mark = part.place.start_mark.index
+            only_simulated.append(sheet.source.diagnostic(at_mark, message, "name another provider"))
         tables.append(DescribedTable(name, _text(tree_of(described), sheet.path.parent), at))
-        if at and set(at) != set(nodes):
+        if places is not None and at and set(at) != set(nodes):
             others = [node for node in nodes if node not in at]
             cure = f"leave at: out, and see that {listed(others)} can reach it, too"
             sheet.error(places, f"not every node reaches the table {name}, which networks do not serve yet", cure)

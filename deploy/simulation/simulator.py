@@ -370,7 +370,7 @@ class Simulation:
     def _start_again(self, node: str) -> None:
         """With what it had saved when it went down. What its sources have published since it is about to hear."""
         self.nodes[node] = core = NodeCore.restored(self.nodes[node].save())
-        self._perform(node, core.fetches())
+        self._perform(node, [*core.fetches()])
         self._perform(node, self._handle(node, SourcesUnheard(_sources(core), -FOREVER)))
         for at_us, happens in self._holding.handed_over(node, self.now_us):
             self._push(at_us, "", happens)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from headwater.node import effects
 from headwater.node.delivery.matches import MatchBatch
+from headwater.node.engine.asking import Place
 from headwater.protocol.links import PeerState
 from headwater.protocol.links.numbering import Outgoing, digest_with
 from headwater.protocol.links.parts import Joined
@@ -108,7 +109,7 @@ class ReplayState(NamedTuple):
 class Outputs:
     """What must be done once the records that led to it are durable."""
 
-    __slots__ = ("answers", "configured", "counters", "delivered", "failures", "sends", "timers")
+    __slots__ = ("answers", "configured", "counters", "delivered", "failures", "fetches", "sends", "timers")
 
     def __init__(self) -> None:
         self.sends: dict[str, list[bytes]] = {}
@@ -116,6 +117,8 @@ class Outputs:
         self.counters: Counter[str] = Counter()
         self.failures: list[effects.Report] = []
         """Failures of rules on the values that they have met."""
+        self.fetches: list[Place] = []
+        """Elements of remote tables that are asked for."""
         self.answers: list[control.Answer] = []
         self.configured = False
         self.timers = False

@@ -94,7 +94,7 @@ class Memory:
     def restored(cls, policy: str, cache_bytes: int, rest: bytes = b"") -> Memory:
         """What was saved. Nothing is wanted: what is under way is fetched by the one who restores it."""
         policies, kept, under_way = msgpack.unpackb(rest) if rest else ({}, b"\x90", b"\x90")
-        memory = cls((), policy=policy, policies=policies, cache_bytes=cache_bytes)
+        memory = cls({}, policy=policy, policies=policies, cache_bytes=cache_bytes)
         for table, key, element in decode_elements(kept):
             memory._keep((table, key), element)
         memory.under_way = {(table, key): None for table, key, _ in decode_elements(under_way)}

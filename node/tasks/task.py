@@ -153,20 +153,16 @@ class JoinTask(Feed):
             return  # another input than the one that is furthest behind has moved
         self._looked_at = watermark
         before = self.watermark
-        awaited = self._go_on() if self.engine.asking is not None else []
+        awaited = self._go_on()
         if self.ordered:
-            matches = self._decide(rows, watermark)
+            matches = awaited + self._decide(rows, watermark)
             reached = self.engine.output_watermark()
         else:
             if self.push_pull is not None:
                 # An answer may go back further than any match that is still to come, when the master changes.
                 rows = [row for row in rows if row[0] > self.engine.watermark]
-            matches = self.engine.feed(rows) if rows else []
-            reached = watermark
-            if self.engine.asking is not None:
-                reached = min(watermark, self.engine.held_before() - 1)
-        if awaited:
-            matches = awaited + matches
+            matches = awaited + self.engine.feed(rows)
+            reached = min(watermark, self.engine.held_before() - 1)
         if reached > before:
             self.watermark = reached
         if matches:
@@ -186,6 +182,8 @@ class JoinTask(Feed):
 
     def _go_on(self) -> list[Composite]:
         """With the evaluations whose elements have come. What was kept for them may be freed then."""
+        if self.engine.asking is None:
+            return []
         waited = self.engine.waiting()
         matches = self.engine.supply()
         if self.horizon_us is not None and self.engine.waiting() < waited:

@@ -59,7 +59,7 @@ def showing(rule: Rule, rng: random.Random) -> Rule:
 
 
 def of_another(rule: Rule, rng: random.Random) -> Rule:
-    """The rule with some comparisons of two parts turned into lookups: a value of one with what the other stands for."""
+    """The rule with some comparisons of two parts turned into lookups: a value with what another stands for."""
 
     def turned(conjunct: Expression) -> Expression:
         match conjunct:
@@ -113,4 +113,3 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
         strategy=rng.choice(list(POLICIES)),
         cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
     )
-

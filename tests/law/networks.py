@@ -1,8 +1,8 @@
 """Random networks with rules, sources, sinks and a trace, from a seed: what the law is tested on.
 
 Rules come from ``law.generators`` and cover every operator; count windows are left out, since a network does not serve
-them, and lookups, which ``law.looked_up`` draws. Times are stretched so that the delays of links are sometimes much smaller than windows,
-sometimes comparable and sometimes larger. ``NetworkCase.features`` says what a case exercises.
+them, and lookups, which ``law.looked_up`` draws. Times are stretched so that the delays of links are sometimes much
+smaller than windows, sometimes comparable and sometimes larger. ``NetworkCase.features`` says what a case exercises.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -72,12 +72,13 @@ def read_rules(
     strategy: str,
     *,
     replaces: bool = False,
+    tables: Collection[str] = (),
 ) -> ReadRules:
     """The rules of texts, which may read what deployed rules emit. RuleTextError or RequestRefused if they cannot be
     served.
 
     The deployed rules are read again with them, as text, so that what one emits is known to the other, names stay
-    unique, and circles are found. Those that the texts replace are not.
+    unique, and circles are found. Those that the texts replace are not. ``tables``: the remote tables there are.
     """
     names = rule_names(sources)
     redeployed = [name for name in deployed if name in names]
@@ -92,7 +93,7 @@ def read_rules(
         raise RequestRefused(409, already_deployed(redeployed))
     rules = tuple(rule for rule in parsed.rules if rule.name in names)
     for rule in rules:
-        _check_served(rule, strategy)
+        _check_served(rule, strategy, tables)
     new_types = tuple(event_type for name, event_type in parsed.types.items() if name not in types)
     return ReadRules(rules, new_types)
 
@@ -114,7 +115,7 @@ def shown_rule(rule: Rule) -> tuple[str, str]:
     return str(source.text), source.language
 
 
-def _check_served(rule: Rule, strategy: str) -> None:
+def _check_served(rule: Rule, strategy: str, tables: Collection[str]) -> None:
     window = getattr(rule.pattern.root, "window", None)
     if window is not None and window.unit == "events" and strategy_of(strategy).filters:
         raise RequestRefused(
@@ -123,8 +124,12 @@ def _check_served(rule: Rule, strategy: str) -> None:
             f"the strategy of this network is {strategy}: give the rule a window of time",
         )
     looked_at = [*rule.pattern.where, *(attribute.value for attribute in rule.attributes)]
-    if any(isinstance(part, Remote) for expression in looked_at for part in walk(expression)):
-        raise RequestRefused(400, f"rule {rule.name!r} looks into a remote table; networks do not serve these yet")
+    for part in (part for expression in looked_at for part in walk(expression)):
+        if isinstance(part, Remote) and part.table not in tables:
+            known = f"the tables are {listed(tables)}" if tables else "its file describes none"
+            raise RequestRefused(
+                400, f"rule {rule.name!r} looks into {part.table!r}, which is no remote table of this network; {known}"
+            )
 
 
 def read_subscription(text: str, deployed: Iterable[Rule], types: Mapping[str, EventType]) -> Subscription:
