@@ -54,7 +54,9 @@ def state_format() -> Format:
 def _with_memory(tables: Tables) -> Tables:
     """From format 1: nodes did not look into remote tables, and share an empty memory of them now."""
     config = {"tables": EMPTY, "remote_strategy": ""}
-    tables = with_fields(tables, {"Share": {"everywhere": True}, "NodeConfig": config})
+    tables = with_fields(
+        tables, {"Share": {"everywhere": True}, "NodeConfig": config, "TreeTasks": {"_everywhere": True}}
+    )
     memory, shapes = [len(tables.values)], [list(shape) for shape in tables.shapes]
     added = {"NodeCore": ("memory", "_failed"), "Forest": ("_memory",), "Catalog": ("memory",)}
     places = {number: added[shape[0]] for number, shape in enumerate(shapes) if shape[0] in added}

@@ -38,7 +38,9 @@ def simulated_tables(network: Network) -> Iterator[SimulatedTables]:
             name: partial(_asked, loop, guards[name]) if name in guards else _at_hand(table)
             for name, table in tables.items()
         }
-        yield SimulatedTables(elements, LATENCY_US, strategy=network.remote_strategy or DEFAULT)
+        at = {table.name: table.at for table in network.tables if table.at}
+        strategy = network.remote_strategy or DEFAULT
+        yield SimulatedTables(elements, LATENCY_US, reached_from=at, strategy=strategy)
     finally:
         loop.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headwater.deploy.simulation.links import Interval
@@ -32,6 +32,8 @@ class SimulatedTables:
     """Share of answers that come twice."""
     outages: tuple[Interval, ...] = ()
     """When no table answers."""
+    reached_from: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Of tables that not every node reaches, those that do; others are never answered."""
     strategy: str = DEFAULT
     """How rules come by elements: a row of ``node.remote.policies``."""
     cache_bytes: int = CACHE_BYTES
@@ -48,10 +50,12 @@ class Answers:
         self._remote = remote
         self._random = random.Random(f"{seed} remote")
 
-    def to(self, fetch: Fetch, now_us: int) -> Iterator[tuple[int, Fetched | FetchFailed]]:
+    def to(self, node: str, fetch: Fetch, now_us: int) -> Iterator[tuple[int, Fetched | FetchFailed]]:
         """What a node is told, and when."""
         remote, chance = self._remote, self._random
         for table, key in fetch.places:
+            if node not in remote.reached_from.get(table, (node,)):
+                continue
             arrival_us = now_us + chance.randint(*remote.latency_us)
             if any(start <= now_us < end for start, end in remote.outages):
                 yield arrival_us, FetchFailed(((table, key),))

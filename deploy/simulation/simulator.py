@@ -437,7 +437,7 @@ class Simulation:
                     else:
                         self._coordinate(self.coordinator.reported(node, effect.report))
                 case Fetch():
-                    for at, answer in self._answers.to(effect, self.now_us):
+                    for at, answer in self._answers.to(node, effect, self.now_us):
                         self._answer(at, node, answer)
                 case _:
                     assert_never(effect)

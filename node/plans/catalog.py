@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import lru_cache
 
 from headwater.node.engine import Engine
@@ -12,9 +12,10 @@ from headwater.node.remote.memory import Memory
 from headwater.node.streams.blockers import Candidates
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.rule_failures import NOTED
+from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.analysis.partial import PartialRule
 from headwater.protocol.events import EventType
-from headwater.protocol.expressions import Remote, roles_of, walk
+from headwater.protocol.expressions import roles_of
 from headwater.protocol.pattern import Rule, leaves, types_of
 from headwater.protocol.streams import Part, Whole, about_subject
 
@@ -22,13 +23,7 @@ from headwater.protocol.streams import Part, Whole, about_subject
 @lru_cache(maxsize=8192)
 def compiled(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
     """The program of one rule. Programs are immutable: nodes of one process and trees of one node share them."""
-    return compile_rules([rule], types, composites=composites, remote=dict.fromkeys(tables_of(rule), ASKED))
-
-
-def tables_of(rule: Rule) -> Iterator[str]:
-    """The remote tables that a rule looks into."""
-    for expression in (*rule.pattern.where, *(output.value for output in rule.attributes)):
-        yield from (part.table for part in walk(expression) if isinstance(part, Remote))
+    return compile_rules([rule], types, composites=composites, remote=dict.fromkeys(sorted(tables_of(rule)), ASKED))
 
 
 class Catalog:

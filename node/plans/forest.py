@@ -375,7 +375,8 @@ class Forest:
         )
         graph = next((graph for graph in share.share.graphs if (graph.tree, graph.epoch) == (tree, epoch)), None)
         if graph is None:
-            return TreeTasks(flow, pulls=share.strategy.pulls, values=self._values)
+            everywhere = share.share.everywhere
+            return TreeTasks(flow, pulls=share.strategy.pulls, values=self._values, everywhere=everywhere)
         return GraphTasks(flow, graph, self._patience, values=self._values)
 
     def advertise(self, record: TreeRecord, work: Work) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -16,6 +17,7 @@ from headwater.deploy.simulation.remote import SimulatedTables
 from headwater.node.remote.memory import ENTRY_BYTES
 from headwater.node.remote.policies import POLICIES
 from headwater.protocol.expressions import Attribute, Binary, Expression, Remote
+from headwater.protocol.network import DescribedTable
 from headwater.protocol.pattern import OutputAttribute, Rule, leaves
 from headwater.protocol.remote import RemoteValue, Versions
 from tests.law.behind import DATA_SETS, drawn, looks_up, with_lookups
@@ -35,11 +37,21 @@ def looked_up_case(seed: int, size: Size | None = None) -> NetworkCase:
     emitted = Counter(rule.emits for rule in case.network.rules)
     looking = [of_another(with_lookups(rule, rng), rng) for rule in case.network.rules]
     rules = tuple(showing(rule, rng) if emitted[rule.emits] == 1 else rule for rule in looking)
-    return replace(case, network=replace(case.network, rules=rules), tick_us=tick_of(case))
+    network = replace(case.network, rules=rules, tables=placed(case.network.nodes, rng))
+    return replace(case, network=network, tick_us=tick_of(case))
 
 
 def small_looked_up_case(seed: int) -> NetworkCase:
     return looked_up_case(seed, "small")
+
+
+def placed(nodes: Sequence[str], rng: random.Random) -> tuple[DescribedTable, ...]:
+    """The tables; in half of the cases not every node reaches each of them, but one reaches all."""
+    if rng.random() < 0.5:
+        return tuple(DescribedTable(table, "") for table in TABLES)
+    one = rng.choice(nodes)
+    others = [[node for node in nodes if node == one or rng.random() < 0.3] for _ in TABLES]
+    return tuple(DescribedTable(table, "", tuple(at)) for table, at in zip(TABLES, others, strict=True))
 
 
 def tick_of(case: NetworkCase) -> int:
@@ -98,6 +110,7 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
     if not case.tick_us:
         return None
     rng = random.Random(f"tables {case.seed} {strategy} {faults}")
+    one_place = not strategy.startswith("mt")  # the roots of these are wherever sinks are
     tick_us = case.tick_us
     most_us = rng.choice((0, 0, tick_us // 10, tick_us, 5 * tick_us, 30 * tick_us))
     outages = []
@@ -110,6 +123,7 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
         loss=rng.choice((0.0, 0.2)) if faults else 0.0,
         repeats=rng.choice((0.0, 0.2)) if faults else 0.0,
         outages=tuple(outages),
+        reached_from={table.name: table.at for table in case.network.tables if table.at} if one_place else {},
         strategy=rng.choice(list(POLICIES)),
         cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
     )
