@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -41,8 +42,8 @@ class DescribedTables:
     """The remote tables of a network file. ``only_simulated``: why some of them cannot be used by node processes."""
 
     tables: tuple[DescribedTable, ...] = ()
-    names: tuple[str, ...] = ()
-    """Of all that the file names, those with mistakes included."""
+    key_lengths: Mapping[str, int | None] = field(default_factory=dict)
+    """By the name of every table, those with mistakes included, how many values a key has; None: that is not said."""
     only_simulated: tuple[Diagnostic, ...] = ()
 
 

@@ -15,7 +15,6 @@ from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import Scalar, tree_of
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.network import DescribedTable
-from headwater.protocol.text import listed
 
 EXAMPLE: Final = "write limits: {file: limits.csv}"
 FILES: Final = ("file", "sqlite", "password_file", "token_file")
@@ -29,16 +28,16 @@ def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) 
         return DescribedTables()
     tables: list[DescribedTable] = []
     only_simulated: list[Diagnostic] = []
-    names: list[str] = []
+    lengths: dict[str, int | None] = {}
     for key, value in section.value:
         name = str(key.value)
         if not isinstance(key, yaml.ScalarNode) or not NAME.fullmatch(name):
             sheet.error(key, "a table must have a name of letters, digits and _", "as in limits: {..}")
             continue
-        if name in names:
+        if name in lengths:
             sheet.error(key, f"there are two tables {name}", "call one of them otherwise")
             continue
-        names.append(name)
+        lengths[name] = None
         described, places = _apart(value)
         at = tuple(_nodes(sheet, places, nodes))
         part = part_in(sheet, name, described)
@@ -51,12 +50,11 @@ def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) 
             message = f"the table {name} is a function, which only a simulation and headwater run call"
             at_mark = part.place.start_mark.index
             only_simulated.append(sheet.source.diagnostic(at_mark, message, "name another provider"))
-        tables.append(DescribedTable(name, _text(tree_of(described), sheet.path.parent), at))
-        if places is not None and at and set(at) != set(nodes):
-            others = [node for node in nodes if node not in at]
-            cure = f"leave at: out, and see that {listed(others)} can reach it, too"
-            sheet.error(places, f"not every node reaches the table {name}, which networks do not serve yet", cure)
-    return DescribedTables(tuple(tables), tuple(names), tuple(only_simulated))
+        everywhere = set(at) == set(nodes)
+        text = _text(tree_of(described), sheet.path.parent)
+        tables.append(DescribedTable(name, text, () if everywhere else at))
+        lengths[name] = len(part.keys) or None if isinstance(part, AskedPart) else None
+    return DescribedTables(tuple(tables), lengths, tuple(only_simulated))
 
 
 def _apart(node: yaml.Node) -> tuple[yaml.Node, yaml.Node | None]:

@@ -390,7 +390,7 @@ def describe(case: NetworkCase) -> str:
     lines += ["from headwater.deploy.simulation.faults import *"] if case.faults is not None else []
     lines += ["from headwater.protocol.events import Event, EventType", "from headwater.protocol.expressions import *"]
     lines += [
-        "from headwater.protocol.network import Link, Network, Sink, Source",
+        "from headwater.protocol.network import DescribedTable, Link, Network, Sink, Source",
         "from headwater.protocol.pattern import *",
     ]
     lines += ["from headwater.protocol.subscriptions import Subscription"]
@@ -400,7 +400,9 @@ def describe(case: NetworkCase) -> str:
         lines += [f"{name} = (", *(f"    {each!r}," for each in getattr(network, name)), ")"]
     lines += ["births = ("]
     lines += [f"    ({at_us}, {source}, {event_code(event)})," for at_us, source, event in case.births]
-    lines += [")", f"network = Network(tuple(TYPES.values()), {network.nodes!r}, links, sources, sinks, rules)"]
+    tables = f", tables={network.tables!r}" if network.tables else ""
+    lines += [")"]
+    lines += [f"network = Network(tuple(TYPES.values()), {network.nodes!r}, links, sources, sinks, rules{tables})"]
     seeds = f"seed={case.seed}, faults_seed={case.faults_seed}, faults={case.faults!r}"
     seeds += f", tick_us={case.tick_us}" if case.tick_us else ""
     lines += [f"case = NetworkCase(network, births, {seeds})"]

@@ -332,14 +332,13 @@ class Api:
         self, body: languages.Source | RuleBody | RulesBody, deployed: dict[str, Rule], *, replaces: bool = False
     ) -> ReadRules:
         machine = self._daemon.machine
-        tables = [table.name for table in machine.setup.network.tables]
         return read_rules(
             _texts(body),
             deployed,
             machine.registry.types,
             machine.coordinator.strategy,
             replaces=replaces,
-            tables=tables,
+            tables=machine.setup.network.tables,
         )
 
     async def undeploy(self, request: web.Request) -> web.Response:

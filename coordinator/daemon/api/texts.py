@@ -8,8 +8,8 @@ from pathlib import PurePath
 
 from headwater.coordinator.daemon.api.models import RuleBody
 from headwater.coordinator.daemon.operations import RequestRefused, already_deployed
+from headwater.protocol.analysis.lookups import reaching, tables_of
 from headwater.protocol.events import EventType
-from headwater.protocol.expressions import Remote, walk
 from headwater.protocol.languages import (
     PrintError,
     RuleTextError,
@@ -22,6 +22,7 @@ from headwater.protocol.languages import (
 from headwater.protocol.languages.emitted import composite_types
 from headwater.protocol.languages.habits import Language
 from headwater.protocol.languages.sources import LANGUAGES
+from headwater.protocol.network import DescribedTable
 from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
@@ -72,7 +73,7 @@ def read_rules(
     strategy: str,
     *,
     replaces: bool = False,
-    tables: Collection[str] = (),
+    tables: Collection[DescribedTable] = (),
 ) -> ReadRules:
     """The rules of texts, which may read what deployed rules emit. RuleTextError or RequestRefused if they cannot be
     served.
@@ -115,7 +116,7 @@ def shown_rule(rule: Rule) -> tuple[str, str]:
     return str(source.text), source.language
 
 
-def _check_served(rule: Rule, strategy: str, tables: Collection[str]) -> None:
+def _check_served(rule: Rule, strategy: str, tables: Collection[DescribedTable]) -> None:
     window = getattr(rule.pattern.root, "window", None)
     if window is not None and window.unit == "events" and strategy_of(strategy).filters:
         raise RequestRefused(
@@ -123,13 +124,17 @@ def _check_served(rule: Rule, strategy: str, tables: Collection[str]) -> None:
             f"rule {rule.name!r} has a window that counts events, which only a place that sees them all can do; "
             f"the strategy of this network is {strategy}: give the rule a window of time",
         )
-    looked_at = [*rule.pattern.where, *(attribute.value for attribute in rule.attributes)]
-    for part in (part for expression in looked_at for part in walk(expression)):
-        if isinstance(part, Remote) and part.table not in tables:
-            known = f"the tables are {listed(tables)}" if tables else "its file describes none"
-            raise RequestRefused(
-                400, f"rule {rule.name!r} looks into {part.table!r}, which is no remote table of this network; {known}"
-            )
+    needed, known = tables_of(rule), [table.name for table in tables]
+    for name in sorted(needed - set(known)):
+        hint = f"the tables are {listed(known)}" if known else "its file describes none"
+        raise RequestRefused(
+            400, f"rule {rule.name!r} looks into {name!r}, which is no remote table of this network; {hint}"
+        )
+    places = {node for table in tables for node in table.at}
+    if any(table.at for table in tables if table.name in needed) and not reaching(places, tables, needed):
+        raise RequestRefused(
+            400, f"rule {rule.name!r} looks into {listed(sorted(needed))}; no node reaches all of them"
+        )
 
 
 def read_subscription(text: str, deployed: Iterable[Rule], types: Mapping[str, EventType]) -> Subscription:
