@@ -184,9 +184,9 @@ class JoinTask(Feed):
         """With the evaluations whose elements have come. What was kept for them may be freed then."""
         if self.engine.asking is None:
             return []
-        waited = self.engine.waiting()
+        held_before = self.engine.held_before()
         matches = self.engine.supply()
-        if self.horizon_us is not None and self.engine.waiting() < waited:
+        if self.horizon_us is not None and self.engine.held_before() > held_before:
             self._free_after = -FOREVER
         return matches
 
