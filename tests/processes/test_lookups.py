@@ -100,7 +100,9 @@ def test_a_node_that_is_killed_with_answers_outstanding_asks_again(tmp_path: Pat
         until(lambda: len(folder.received()) >= len(expected), "everything is found")
         found = folder.received()
         assert sorted(raised["attributes"]["card"] for raised in found) == sorted(expected)
-        assert {raised["attributes"]["name"] for raised in found if raised["attributes"]["card"] == "c1"} == {"The org1"}
+        assert {raised["attributes"]["name"] for raised in found if raised["attributes"]["card"] == "c1"} == {
+            "The org1"
+        }
         assert {raised["attributes"]["name"] for raised in found if raised["attributes"]["card"] == "c2"} == {None}
         assert "limits' is back" in folder.command("logs", "p2")
     finally:
