@@ -41,8 +41,11 @@ def looked_up_case(seed: int, size: Size | None = None) -> NetworkCase:
     return replace(case, network=network, tick_us=tick_of(case))
 
 
-def small_looked_up_case(seed: int) -> NetworkCase:
-    return looked_up_case(seed, "small")
+def reached_case(seed: int) -> NetworkCase:
+    """A small case whose tables every node reaches, whichever are left."""
+    case = looked_up_case(seed, "small")
+    everywhere = tuple(replace(table, at=()) for table in case.network.tables)
+    return replace(case, network=replace(case.network, tables=everywhere))
 
 
 def placed(nodes: Sequence[str], rng: random.Random) -> tuple[DescribedTable, ...]:
