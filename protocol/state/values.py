@@ -10,7 +10,8 @@ from headwater.protocol import edge, expressions, graphs, network, pattern, stre
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.messages import control, plans, recovery
-from headwater.protocol.messages.neighbour import GraphLaid
+from headwater.protocol.messages.neighbour import GraphLaid, TreeReady
+from headwater.protocol.messages.trees import CreateTree
 from headwater.protocol.state.classes import Made
 from headwater.protocol.state.kinds import StateError
 from headwater.protocol.subscriptions import Subscription
@@ -23,7 +24,7 @@ def by_name(*classes: type) -> dict[str, type]:
 
 
 CLASSES: Final[dict[str, type]] = {
-    **by_name(Event, Subscription, GraphLaid),
+    **by_name(Event, Subscription, GraphLaid, TreeReady, CreateTree),
     **by_name(*get_args(expressions.Expression)),
     **by_name(pattern.Rule, pattern.Pattern, pattern.Window, pattern.OutputAttribute, pattern.Chain),
     **by_name(*get_args(pattern.Part), *get_args(pattern.Step), pattern.Within, pattern.Between),
