@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
+import time
+from dataclasses import replace
 
 import pytest
 
+from headwater.node.core import NodeCore
+from headwater.node.effects import Effect, Fetch, Input
 from headwater.node.remote.policies import POLICIES
 from tests.kit.first_seed import first_seed
 from tests.law.behind import looks_up
+from tests.law.churn import check as check_churn
+from tests.law.churn import churn_case
 from tests.law.fuzz_lookups import reported, run_seeds
 from tests.law.law import SERVED, run
-from tests.law.looked_up import looked_up_case, tables_of
+from tests.law.looked_up import looked_up_case, reached_case, tables_of
+from tests.law.losses import check_loss, check_storm, loss_case, storm_case
 
 SECONDS = 60.0
 
@@ -48,3 +56,49 @@ def test_sinks_receive_what_rules_find_that_have_all_tables_at_hand() -> None:
     for failure in tally.failures:
         pytest.fail(reported(failure), pytrace=False)
     assert tally.matches
+
+
+def test_a_node_that_was_saved_and_restored_goes_on_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that crashes is made of its last snapshot and the inputs since then, and must do the same again: beside
+    every node runs another that was restored from it at some time, and does what it does."""
+    rng = random.Random("twins")
+    twins: dict[int, NodeCore] = {}
+    handle = NodeCore.handle
+    compared = 0
+
+    def both(core: NodeCore, received: Input, now_us: int) -> list[Effect]:
+        nonlocal compared
+        if rng.random() < 0.02:
+            twins[id(core)] = NodeCore.restored(core.save())
+        twin = twins.get(id(core))
+        effects = handle(core, received, now_us)
+        if twin is not None:
+            assert handle(twin, received, now_us) == effects
+            compared += any(isinstance(effect, Fetch) for effect in effects)
+        return effects
+
+    monkeypatch.setattr(NodeCore, "handle", both)
+    for seed in range(120):
+        case = looked_up_case(seed, "small")
+        if any(map(looks_up, case.network.rules)):
+            for strategy in ("st", "mt-pp", "inev"):
+                twins.clear()
+                run(replace(case, seed=3 * case.seed + 1), strategy)
+    assert compared
+
+
+def test_changes_and_losses_change_no_result() -> None:
+    until = time.monotonic() + float(os.environ.get("HEADWATER_LOOKUPS_SECONDS", SECONDS)) / 2
+    seed, matches = first_seed(), 0
+    while time.monotonic() < until or not matches:
+        for strategy in SERVED if any(map(looks_up, reached_case(seed).network.rules)) else ():
+            verdicts = []
+            if (changing := churn_case(seed, reached_case)) is not None:
+                verdicts.append(check_churn(changing, strategy))
+            if (stormy := storm_case(seed, reached_case, changes=seed % 2 == 0)) is not None:
+                verdicts.append(check_storm(stormy, strategy))
+            if (losing := loss_case(seed, reached_case)) is not None:
+                verdicts.append(check_loss(losing, strategy))
+            assert not any(verdict.wrong for verdict in verdicts), (seed, strategy, verdicts)
+            matches += sum(verdict.matches for verdict in verdicts)
+        seed += 1
