@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from headwater.node.daemon import records
 from headwater.node.engine.asking import Place
 from headwater.node.remote.encoding import encode_elements
-from headwater.node.remote.guard import Guard
+from headwater.node.remote.guard import Figures, Guard
 from headwater.node.remote.provider import Key, ProviderError, Unreachable
 from headwater.node.remote.tables import Behind
 from headwater.protocol.errors import HeadwaterError
@@ -43,6 +43,11 @@ class Fetching:
         self._tasks: set[asyncio.Task[None]] = set()
         self._said: dict[str, str] = {}
         """What was last said of a table that cannot be used."""
+
+    @property
+    def figures(self) -> dict[str, Figures]:
+        """By table, what its requests came to."""
+        return {name: provided.guard.figures for name, provided in self._provided.items()}
 
     def follow(self, config: NodeConfig) -> None:
         """Have a provider for each table that the configuration names."""

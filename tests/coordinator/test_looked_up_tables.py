@@ -25,7 +25,9 @@ def test_a_rule_may_look_into_the_tables_there_are() -> None:
 
 
 def test_a_table_that_there_is_not_is_refused_with_those_there_are() -> None:
-    with pytest.raises(RequestRefused, match="looks into 'names', which is no remote table of this network; the tables"):
+    with pytest.raises(
+        RequestRefused, match="looks into 'names', which is no remote table of this network; the tables"
+    ):
         read(DescribedTable("limits", "{}"))
     with pytest.raises(RequestRefused, match="its file describes none"):
         read()

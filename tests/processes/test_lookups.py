@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,9 +66,14 @@ class Folder(FireFolder):
         file = self.run.folder / "data" / "p2" / "raised.jsonl"
         return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
-    def pid(self, name: str) -> int:
+    def process(self, name: str) -> dict[str, Any]:
         told = json.loads(self.command("ps", "--json"))
-        return int(next(process["pid"] for process in told["processes"] if process["name"] == name))
+        return next(process for process in told["processes"] if process["name"] == name)
+
+    def metrics(self, name: str) -> dict[str, float]:
+        with urllib.request.urlopen(f"http://{self.process(name)['http']}/metrics") as answer:
+            lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        return {metric: float(value) for metric, _, value in (line.rpartition(" ") for line in lines)}
 
 
 @pytest.fixture
@@ -91,7 +97,7 @@ def test_a_node_that_is_killed_with_answers_outstanding_asks_again(tmp_path: Pat
         until(lambda: "limits' is away" in folder.command("logs", "p2"), "p2 has asked")
         assert folder.received() == []
 
-        os.kill(folder.pid("p2"), signal.SIGKILL)
+        os.kill(folder.process("p2")["pid"], signal.SIGKILL)
         until(lambda: folder.run.state()["processes"][2]["restarts"] == 1, "p2 is started again")
         until(lambda: folder.command("logs", "p2").count("limits' is away") > 1, "it asks again")
         server.start()
@@ -105,5 +111,8 @@ def test_a_node_that_is_killed_with_answers_outstanding_asks_again(tmp_path: Pat
         }
         assert {raised["attributes"]["name"] for raised in found if raised["attributes"]["card"] == "c2"} == {None}
         assert "limits' is back" in folder.command("logs", "p2")
+        metrics = folder.metrics("p2")
+        assert metrics['headwater_remote_requests_total{table="limits"}'] >= ORGS
+        assert metrics["headwater_remote_waiting"] == 0
     finally:
         stop(folder.run)
