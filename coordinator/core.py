@@ -207,7 +207,7 @@ class Coordinator:
     def _ground(self, tree: str, from_us: int | None) -> Ground:
         nodes = [node for node in self.network.nodes if node in self.trees.expected(tree)]
         links = [link for link in self.trees.links() if link[0] in nodes and link[1] in nodes]
-        return self.contents.ground(nodes, links, from_us)
+        return self.contents.ground(nodes, links, from_us, self.network.tables)
 
     # --------------------------------------------------------------------------------------------------------- changes
 

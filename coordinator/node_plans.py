@@ -52,6 +52,7 @@ class Shares:
             self._planned_trees(self.trees.partial_builds()),
             tuple(graphs[node] for graphs in self.graphs.values() if node in graphs),
             max((source.lateness_us for _, source in sources), default=0),
+            not any(table.at for table in self.network.tables),
         )
 
     def _planned_trees(self, builds: Sequence[TreeName]) -> tuple[PlannedTree, ...]:

@@ -20,7 +20,7 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource
 from headwater.protocol.messages.recovery import Noted, NotedPlan, NotedRule, NotedSink, NotedSource
-from headwater.protocol.network import Network, Sink, Source
+from headwater.protocol.network import DescribedTable, Network, Sink, Source
 from headwater.protocol.pattern import Rule, types_of, waits_through
 from headwater.protocol.streams import UNBOUNDED_US as UNBOUNDED_US
 
@@ -211,14 +211,20 @@ class Contents:
                 case NotedRule(_, rule, int(plan)):
                     self._retired.append(_Retired(plan, rule=rule))
 
-    def ground(self, nodes: Sequence[str], links: Iterable[Link], from_us: int | None) -> Ground:
+    def ground(
+        self,
+        nodes: Sequence[str],
+        links: Iterable[Link],
+        from_us: int | None,
+        tables: tuple[DescribedTable, ...] = (),
+    ) -> Ground:
         """What rules are laid over: these nodes and links, with the sources and sinks that are at them."""
         sources: dict[str, tuple[str, ...]] = {}
         for node, source in self.sources.values():
             if node in nodes and node not in sources.get(source.type, ()):
                 sources[source.type] = (*sources.get(source.type, ()), node)
         sinks = tuple((node, sink.subscription.type) for node, sink in self.sinks.values() if node in nodes)
-        return Ground(tuple(nodes), tuple(links), sources, sinks, tuple(self.rules.values()), from_us)
+        return Ground(tuple(nodes), tuple(links), sources, sinks, tuple(self.rules.values()), from_us, tables)
 
     def as_sinks(self) -> tuple[Sink, ...]:
         """The sinks as a network has them."""

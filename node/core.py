@@ -19,6 +19,9 @@ from headwater.node.effects import (
     Born,
     BornTogether,
     Effect,
+    Fetch,
+    Fetched,
+    FetchFailed,
     Input,
     LinkReset,
     MessageReceived,
@@ -28,8 +31,10 @@ from headwater.node.effects import (
     SourcesUnheard,
     TimerFired,
 )
+from headwater.node.engine.asking import Place
 from headwater.node.plans.forest import Forest
 from headwater.node.plans.stage_cost import PATIENT, StagePatience
+from headwater.node.remote.memory import Memory
 from headwater.node.step import Work
 from headwater.node.streams.feeds import Inlet
 from headwater.node.streams.neighbour_checks import Testimony, are_exact
@@ -45,6 +50,7 @@ TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been deliv
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
 TICK_MOST_US = 3_600_000_000  # even if no window bounds what rules need
 IDLE_DOUBLINGS = 8  # an idle node does its housekeeping up to 2^8 times less often
+FETCH_AGAIN_US = 1_000_000  # after a table could not be asked; whoever asks it has tried several times before
 HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may still refer to them, and some more
 
 
@@ -75,12 +81,23 @@ class NodeSettings:
 class NodeCore:
     """The whole of one node."""
 
-    def __init__(self, name: str, neighbours: Mapping[str, int], settings: NodeSettings | None = None) -> None:
-        """``neighbours`` with the configured delay of the link to each, in microseconds."""
+    def __init__(
+        self,
+        name: str,
+        neighbours: Mapping[str, int],
+        settings: NodeSettings | None = None,
+        memory: Memory | None = None,
+    ) -> None:
+        """``neighbours`` with the configured delay of the link to each, in microseconds; ``memory`` for elements of
+        remote tables."""
         self.name = name
         self.settings = settings or NodeSettings()
+        self.memory = Memory((), foresight=False) if memory is None else memory
+        """The elements of remote tables that are at hand, and those that are under way: all rules share it."""
+        self._failed: dict[Place, None] = {}
+        """Elements that could not be had and are asked for again."""
         self.forest = Forest(
-            name, neighbours, values=self.settings.values_in_awakenings, patience=self.settings.patience
+            name, neighbours, self.memory, values=self.settings.values_in_awakenings, patience=self.settings.patience
         )
         self.trees = self.forest.trees
         self.works = self.forest.works
@@ -115,6 +132,8 @@ class NodeCore:
         finally:
             NOTED.step = None
         work.report_failures()
+        if wanted := self.memory.take_wanted():
+            work.effects.append(Fetch(tuple(wanted)))
         self._handled_us = max(self._handled_us, now_us)
         return work.effects
 
@@ -129,18 +148,17 @@ class NodeCore:
                     self._born(born, work)
             case TimerFired():
                 self._fired(received.name, work)
-            case SourcesEnded():
-                self._sources_ended(received.sources, work)
+            case SourcesEnded() | SourcesUnheard() | SourcesHeard():
+                self._told_of_sources(received, work)
             case OrderReceived():
                 self.forest.ordered(received.order, work)
                 work.timer("tick", work.now_us + self._tick_us(), idle=True)
-            case SourcesUnheard():
-                for number in received.sources:
-                    self.forest.unheard.setdefault(number, max(received.since_us, self._handled_us))
-            case SourcesHeard():
-                self.forest.heard(received.sources, work)
             case LinkReset():
                 self._link_reset(received.neighbour, work)
+            case Fetched():
+                self._fetched(received, work)
+            case FetchFailed():
+                self._fetch_failed(received, work)
             case _:
                 assert_never(received)
 
@@ -161,6 +179,16 @@ class NodeCore:
         feed.born(source, events, work)
         if born.watermark is not None:
             feed.advanced(source, born.watermark, work)
+
+    def _told_of_sources(self, told: SourcesEnded | SourcesUnheard | SourcesHeard, work: Work) -> None:
+        match told:
+            case SourcesEnded(sources):
+                self._sources_ended(sources, work)
+            case SourcesUnheard(sources, since_us):
+                for number in sources:
+                    self.forest.unheard.setdefault(number, max(since_us, self._handled_us))
+            case SourcesHeard(sources):
+                self.forest.heard(sources, work)
 
     def _sources_ended(self, sources: Sequence[int], work: Work) -> None:
         for feed in self.local.values():
@@ -185,6 +213,8 @@ class NodeCore:
             self._tick(work)
         elif name == "watch":
             self.forest.look(work)
+        elif name == "fetch":
+            self._fetch_again(work)
         elif name.startswith("local "):
             feed = self.local.get(name.removeprefix("local "))
             if feed is not None:
@@ -273,6 +303,42 @@ class NodeCore:
             self.forest.report_stream(neighbour, number, work)
             return None
         return inlet
+
+    # ------------------------------------------------------------------------------------------------- remote elements
+
+    def _fetched(self, fetched: Fetched, work: Work) -> None:
+        """Elements have come: whatever waits for them goes on."""
+        supplied = [element for element in fetched.elements if self.memory.supply(*element)]
+        if len(supplied) < len(fetched.elements):
+            work.report("unasked_elements", len(fetched.elements) - len(supplied))
+        for table, key, _ in supplied:
+            self._failed.pop((table, key), None)
+        for tasks in self.works.values():
+            for task in tasks.tasks:
+                task.supplied(supplied, work)
+
+    def _fetch_failed(self, failed: FetchFailed, work: Work) -> None:
+        places = [place for place in failed.places if place in self.memory.under_way]
+        if places:
+            self._failed |= dict.fromkeys(places)
+            work.report("failed_fetches", len(places))
+            work.timer("fetch", work.now_us + FETCH_AGAIN_US)
+
+    def _fetch_again(self, work: Work) -> None:
+        places, self._failed = self._failed, {}
+        if places:
+            work.effects.append(Fetch(tuple(places)))
+
+    def awaiting(self) -> int:
+        """How many evaluations, and inputs behind them, wait for elements."""
+        if not self.memory.under_way:
+            return 0
+        return sum(task.engine.awaiting() for tasks in self.works.values() for task in tasks.tasks)
+
+    def fetches(self) -> list[Fetch]:
+        """What a runtime that has lost what it was doing must do again: fetch all that is under way."""
+        under_way = tuple(place for place in self.memory.under_way if place not in self._failed)
+        return [Fetch(under_way)] if under_way else []
 
     # ---------------------------------------------------------------------------------------------------- housekeeping
 

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from headwater.node.engine.asking import Key, Place
 from headwater.protocol.events import Event
 from headwater.protocol.messages.neighbour import Message
 from headwater.protocol.messages.plans import Order, ReportToCoordinator
+from headwater.protocol.remote import Versions
 
 # ------------------------------------------------------------------------------------------------------------- inputs
 
@@ -86,6 +88,21 @@ class LinkReset:
     neighbour: str
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Elements of remote tables that the core has asked for: table, key and element, None for a key that the table does
+    not have. One that was not asked for, or comes again, changes nothing."""
+
+    elements: tuple[tuple[str, Key, Versions | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailed:
+    """These elements could not be had. The core asks for them again."""
+
+    places: tuple[Place, ...]
+
+
 Input = (
     MessageReceived
     | Born
@@ -96,6 +113,8 @@ Input = (
     | TimerFired
     | OrderReceived
     | LinkReset
+    | Fetched
+    | FetchFailed
 )
 
 # ------------------------------------------------------------------------------------------------------------- effects
@@ -142,4 +161,12 @@ class Tell:
     report: ReportToCoordinator
 
 
-Effect = Send | Deliver | SetTimer | Report | Tell
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Elements of remote tables that are needed. The core goes on; they come with ``Fetched``, together or one by one,
+    or with ``FetchFailed``."""
+
+    places: tuple[Place, ...]
+
+
+Effect = Send | Deliver | SetTimer | Report | Tell | Fetch

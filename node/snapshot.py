@@ -11,15 +11,19 @@ from operator import itemgetter
 from typing import Any
 
 from headwater.node.engine import Engine
+from headwater.node.remote.memory import CACHE_BYTES, Memory
+from headwater.node.remote.policies import DEFAULT
 from headwater.protocol.analysis.partial_rules import Contest, PartialRule
+from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
 from headwater.protocol.formats import NODE_STATE
 from headwater.protocol.links.large_payloads import Joined
 from headwater.protocol.links.numbering import Outgoing
 from headwater.protocol.messages.tallies import Question, Tally
 from headwater.protocol.pattern import Rule
-from headwater.protocol.state import Format, Made, Vocabulary
+from headwater.protocol.state import Format, Made, Tables, Vocabulary
 from headwater.protocol.state import StateError as StateError
+from headwater.protocol.state.upgrading import EMPTY, with_fields
 from headwater.protocol.state.values import CLASSES, MADE, by_name
 from headwater.protocol.tallies import Extreme, Total
 from headwater.protocol.wire import codec
@@ -36,12 +40,35 @@ def state_format() -> Format:
         made={
             **MADE,
             "Engine": Made(Engine, _engine_parts, _engine),
+            "Memory": Made(Memory, Memory.saved, _memory),
             "itemgetter": Made(itemgetter, lambda getter: getter.__reduce__()[1], _item_getter),
         },
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary)
+    return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades={1: _with_memory})
+
+
+def _with_memory(tables: Tables) -> Tables:
+    """From format 1: nodes did not look into remote tables, and share an empty memory of them now."""
+    config = {"tables": EMPTY, "remote_strategy": ""}
+    tables = with_fields(
+        tables, {"Share": {"everywhere": True}, "NodeConfig": config, "TreeTasks": {"_everywhere": True}}
+    )
+    memory, shapes = [len(tables.values)], [list(shape) for shape in tables.shapes]
+    added = {"NodeCore": ("memory", "_failed"), "Forest": ("_memory",), "Catalog": ("memory",)}
+    places = {number: added[shape[0]] for number, shape in enumerate(shapes) if shape[0] in added}
+    for number, names in places.items():
+        shapes[number] += names
+    shapes += [["Memory"], ["dict"]]
+    values = [*tables.values, [DEFAULT, CACHE_BYTES, len(shapes) - 2]]
+    objects = [list(entry) for entry in tables.objects]
+    for entry in list(objects):
+        names = places.get(entry[-1], ())
+        if "_failed" in names:
+            objects.append([len(shapes) - 1])
+        entry[-1:-1] = [[-len(objects)] if name == "_failed" else memory for name in names]
+    return Tables(shapes, values, objects, tables.root)
 
 
 def _classes() -> dict[str, type]:
@@ -129,10 +156,11 @@ def _engine_parts(engine: Engine) -> tuple[Any, ...]:
     its canonical encoding."""
     program = engine.program
     (rule,) = program.rules
-    return codec.encode(rule), tuple(program.types.values()), tuple(program.composites.values()), engine.snapshot()
+    parts = codec.encode(rule), tuple(program.types.values()), tuple(program.composites.values()), engine.snapshot()
+    return parts if engine.asking is None else (*parts, engine.memory)
 
 
-def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any) -> Engine:
+def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any, memory: Any = None) -> Engine:
     from headwater.node.plans.catalog import compiled
     from headwater.node.tasks.rule_failures import NOTED
 
@@ -142,11 +170,19 @@ def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any) -> Engine:
         type(rule) is not Rule
         or type(snapshot) is not bytes
         or not all(type(event_type) is EventType for event_type in declared)
+        or (memory is not None and type(memory) is not Memory)
     ):
         raise StateError("the saved state is damaged: an engine that is none")
-    engine = Engine(compiled(rule, types, composites), on_failure=NOTED.note)
+    engine = Engine(compiled(rule, types, composites), on_failure=NOTED.note, memory=memory)
     engine.restore(snapshot)
     return engine
+
+
+def _memory(*parts: Any) -> Memory:
+    try:
+        return Memory.restored(*parts)
+    except (TypeError, ValueError, ConfigError) as error:
+        raise StateError(f"the saved state is damaged: a memory of remote tables that is none ({error})") from None
 
 
 def _item_getter(place: Any) -> itemgetter[Any]:

@@ -61,6 +61,17 @@ class Sink:
 
 
 @dataclass(frozen=True, slots=True)
+class DescribedTable:
+    """A remote table that rules may look into, as it is described to the nodes that ask it."""
+
+    name: str
+    description: str
+    """Its provider in words of a network file, in YAML; files have their whole names."""
+    at: tuple[str, ...] = ()
+    """The nodes that reach it; none: every node does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """Everything a run needs beside the events themselves."""
 
@@ -71,6 +82,9 @@ class Network:
     sinks: tuple[Sink, ...]
     rules: tuple[Rule, ...]
     strategy: str = DEFAULT_STRATEGY
+    tables: tuple[DescribedTable, ...] = ()
+    remote_strategy: str = ""
+    """How rules come by elements of remote tables; empty: as nodes do without being told."""
 
     def neighbours(self) -> dict[str, dict[str, Link]]:
         """For every node its neighbours in order of name, each with the link to it."""

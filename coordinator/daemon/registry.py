@@ -61,6 +61,8 @@ class Registry:
         self.sinks: dict[int, KeptSink] = {}
         self.sent: dict[str, NodeConfig] = {}
         """The configuration that each node was last sent."""
+        self._tables = setup.network.tables
+        self._remote_strategy = setup.network.remote_strategy
         self._versions: dict[str, int] = {}
         self._awaited: set[str] = set()
         """Nodes that are told nothing before they have registered again."""
@@ -181,6 +183,8 @@ class Registry:
             self._strategy,
             self.replayed,
             self.run,
+            tuple(table for table in self._tables if not table.at or node in table.at),
+            self._remote_strategy,
         )
 
     def _placed(self, end: _End) -> _End:

@@ -14,9 +14,10 @@ from headwater.coordinator.layout import cost_watch, current_layout, fallback, s
 from headwater.coordinator.layout.planner_interface import at_the_middle
 from headwater.coordinator.planners import PLANNERS
 from headwater.protocol.formats import COORDINATOR_INPUTS, COORDINATOR_SETUP, COORDINATOR_STATE
-from headwater.protocol.state import Format, Vocabulary
+from headwater.protocol.state import Format, Tables, Vocabulary
 from headwater.protocol.state import OldState as OldState
 from headwater.protocol.state import StateError as StateError
+from headwater.protocol.state.upgrading import EMPTY, with_fields
 from headwater.protocol.state.values import CLASSES, MADE, by_name
 
 HOW_TO_GO_ON: Final = (
@@ -48,7 +49,14 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    return Format(kind=kind, number=number, vocabulary=vocabulary())
+    return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades={1: _with_tables})
+
+
+def _with_tables(tables: Tables) -> Tables:
+    """From format 1: networks had no remote tables."""
+    new = {"tables": EMPTY, "remote_strategy": ""}
+    registry = {f"_{name}": value for name, value in new.items()}
+    return with_fields(tables, {"Network": new, "NodeConfig": new, "Share": {"everywhere": True}, "Registry": registry})
 
 
 @cache

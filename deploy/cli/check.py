@@ -10,7 +10,7 @@ import typer
 
 from headwater.deploy.cli.common import NETWORK_FILES, declared_types, primitive_types, read_sources, say
 from headwater.deploy.cli.function_files import load_functions
-from headwater.deploy.cli.remote import RemoteOption, checked_tables, report_on
+from headwater.deploy.cli.remote import RemoteOption, checked_tables, report_on, tables_of_network
 from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
 from headwater.deploy.cli.rules_and_trace import prepare
 from headwater.deploy.cli.trace_options import (
@@ -97,6 +97,8 @@ def check(
     if mistakes:
         raise ConfigError("\n".join(map(str, mistakes)))
     report_on(tables, tried=remote_check)
+    for file in networks if remote_check else ():
+        report_on(tables_of_network(read_network(file).network), tried=True)
 
 
 def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:

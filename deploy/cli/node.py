@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from headwater.node.remote.tables import Behind
+
+
+def _provided(name: str, description: str) -> Behind:
+    """What asks a remote table that the coordinator has described."""
+    from headwater.deploy.descriptions.remote import provided  # only where there is one
+
+    return provided(name, description)
 
 
 def node(
@@ -45,5 +55,6 @@ def node(
             http=http,
             keys=None if keys is None else Keys.read(keys, name),
             version=version_text(),
+            providing=_provided,
         )
     )

@@ -14,6 +14,7 @@ from headwater.node.remote.policies import DEFAULT, POLICIES
 from headwater.node.remote.tables import AT_HAND, Tables
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import Network
 from headwater.protocol.text import listed, plural, seconds
 
 UNITS: Final = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
@@ -71,11 +72,20 @@ def bytes_of(text: str) -> int:
 
 def checked_tables(options: Sequence[str] | None, unit: TimeUnit | None, *, only_networks: bool, tried: bool) -> Tables:
     """The tables of ``headwater check``."""
-    if tried and not options:
+    if tried and not options and not only_networks:
         raise ConfigError("--remote-check tries the tables that --remote names; name some")
     if options and only_networks:
-        raise ConfigError("--remote is for rule files; networks do not serve remote tables yet")
+        raise ConfigError("--remote is for rule files; a network file describes its tables itself (remote:)")
     return tables_of(options, unit)
+
+
+def tables_of_network(network: Network) -> Tables:
+    """The tables of a network file, as its nodes would ask them."""
+    if not network.tables:
+        return Tables({})
+    from headwater.deploy.descriptions.remote import provided
+
+    return Tables({table.name: provided(table.name, table.description) for table in network.tables})
 
 
 def report_on(tables: Tables, *, tried: bool) -> None:

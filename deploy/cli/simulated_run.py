@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -21,6 +22,7 @@ from headwater.protocol.strategy import CENTRAL, strategy_of
 
 if TYPE_CHECKING:
     from headwater.deploy.network.file import NetworkFile
+    from headwater.deploy.simulation.remote import SimulatedTables
     from headwater.deploy.simulation.simulator import SimulationWatcher
 
 SEED: Final = 0  # where neither the command nor the file gives one: a run can always be repeated
@@ -141,7 +143,7 @@ def perform(run: SimulatedRun, strategy: str, watcher: SimulationWatcher | None 
             born += 1
             yield birth
 
-    with ProgressLine(label or f"simulating {strategy}") as progress:
+    with _tables(run) as tables, ProgressLine(label or f"simulating {strategy}") as progress:
 
         def watch(now_us: int) -> None:
             progress.update(born, min(1.0, (now_us - first_us) / run.until_us) if run.until_us else None)
@@ -155,6 +157,7 @@ def perform(run: SimulatedRun, strategy: str, watcher: SimulationWatcher | None 
                 on_progress=watch,
                 check=run.check,
                 watcher=watcher,
+                remote=tables,
                 **_planning(run, strategy),
             )
         except Exception as error:
@@ -162,6 +165,18 @@ def perform(run: SimulatedRun, strategy: str, watcher: SimulationWatcher | None 
             if isinstance(error, RunFailed) or not isinstance(error, HeadwaterError):
                 say(f"strategy {strategy} failed with seed {run.seed}; to repeat it: {run.command()}")
             raise
+
+
+@contextmanager
+def _tables(run: SimulatedRun) -> Iterator[SimulatedTables | None]:
+    """The remote tables of the network: they are asked as the run goes on, and answer in virtual time."""
+    if not run.file.network.tables:
+        yield None
+        return
+    from headwater.deploy.simulation.described_tables import simulated_tables
+
+    with simulated_tables(run.file.network) as tables:
+        yield tables
 
 
 def _planning(run: SimulatedRun, strategy: str) -> dict[str, Any]:

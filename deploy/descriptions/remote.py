@@ -92,6 +92,10 @@ class TablePart(FilePart):
     def table(self, place: Place) -> LookupTable | Behind:
         raise NotImplementedError
 
+    def behind(self, place: Place) -> Behind:
+        """The table as one that is asked, wherever it is."""
+        raise NotImplementedError
+
 
 class AskedPart(TablePart):
     """A table that is asked key by key."""
@@ -118,6 +122,9 @@ class AskedPart(TablePart):
         fresh_s = None if self.fresh is None else self.fresh / 1e6
         return Behind(self.provider(place, [str(key) for key in self.keys]), self.limits, fresh_s)
 
+    def behind(self, place: Place) -> Behind:
+        return self.table(place)
+
     def provider(self, place: Place, keys: list[str]) -> Provider:
         raise NotImplementedError
 
@@ -132,6 +139,9 @@ class FileTablePart(TablePart):
 
     def table(self, place: Place) -> RemoteTable:
         return FileProvider(place.file(str(self.file)), place.unit).table()
+
+    def behind(self, place: Place) -> Behind:
+        return Behind(FileProvider(place.file(str(self.file)), place.unit))
 
 
 class QueryPart(AskedPart):
@@ -298,12 +308,18 @@ class _Option(Sheet):
         return self._text
 
 
-def table_in(sheet: Sheet, name: str, node: yaml.Node, place: Place) -> LookupTable | Behind | None:
-    """The table that a node describes; what is wrong with it is noted in the sheet, and then it is None."""
+def part_in(sheet: Sheet, name: str, node: yaml.Node) -> TablePart | None:
+    """What a node says of a table; what is wrong with it is noted in the sheet, and then it is None."""
     _refuse_secrets(sheet, name, node)
     model = _model(sheet, name, node)
     part = None if model is None else read_part(sheet, node, model, path=(name,))
-    if part is None or part.broken:
+    return None if part is None or part.broken else part
+
+
+def table_in(sheet: Sheet, name: str, node: yaml.Node, place: Place) -> LookupTable | Behind | None:
+    """The table that a node describes; what is wrong with it is noted in the sheet, and then it is None."""
+    part = part_in(sheet, name, node)
+    if part is None:
         return None
     try:
         return part.table(place)
@@ -393,6 +409,15 @@ def described(name: str, text: str, unit: TimeUnit | None = None, shown: str = "
     sheet.finished()
     assert table is not None
     return table
+
+
+def provided(name: str, text: str) -> Behind:
+    """What asks a table of a description in YAML flow text; nothing is opened yet."""
+    sheet = _Option(f"table {name}", text)
+    part = part_in(sheet, name, _root(sheet))
+    sheet.finished()
+    assert part is not None
+    return part.behind(Place(Path()))
 
 
 def remote_tables(options: Iterable[str], unit: TimeUnit | None = None) -> dict[str, LookupTable | Behind]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from headwater.deploy.network.check import (
     shared_identities,
     silent_rules,
 )
-from headwater.deploy.network.file import NEVER_ENDS, NetworkFile
+from headwater.deploy.network.file import NEVER_ENDS, DescribedTables, NetworkFile
 from headwater.deploy.network.models.network import NetworkPart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.rule_texts import is_registered, no_such_function, places_of_rules, rule_texts, unserved
@@ -35,7 +35,9 @@ from headwater.deploy.network.sections import (
 from headwater.deploy.network.statistics import GivenStatistics
 from headwater.deploy.network.statistics_reading import Described, given_statistics
 from headwater.deploy.network.yaml_file import Sheet
+from headwater.deploy.network.yaml_tree import is_null
 from headwater.node.explain.constant_conditions import certainties, never_met
+from headwater.protocol.analysis.lookups import reaching, tables_of
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.destinations import placeholders
 from headwater.protocol.edge import RateFeed, is_replayed
@@ -48,7 +50,7 @@ from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN
 from headwater.protocol.languages.type_checking import Types
 from headwater.protocol.network import Link, Network, Sink, why_not_in_time
 from headwater.protocol.pattern import Rule, leaves
-from headwater.protocol.strategy import CENTRAL, DEFAULT_STRATEGY, PLANNED_STRATEGIES, strategy_of
+from headwater.protocol.strategy import ALL, CENTRAL, DEFAULT_STRATEGY, PLANNED_STRATEGIES, strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
 from headwater.protocol.text import listed, suggestion
 
@@ -80,6 +82,7 @@ class NetworkReading:
         if rules is not None:
             types = dict(rules.types)
         brokers = brokers_of(sheet, part)
+        described = self._tables(nodes)
         sources = sources_of(sheet, part.sources, nodes, types, composites, subscribable, brokers)
         self._check_numbering(sources)
         strategy = self.given_strategy or part.strategy or DEFAULT_STRATEGY
@@ -90,7 +93,8 @@ class NetworkReading:
         self._check_planning(strategy)
         statistics = self._statistics(types, nodes, rules)
         if rules is not None:
-            self._check_rules(rules, rule_entries, sources, strategy)
+            self._check_rules(rules, rule_entries, sources, strategy, described)
+            self._check_reach(rules, list(nodes), described, strategy)
             self._check_sinks(rules, sources, subscriptions)
         sheet.finished()
         assert rules is not None
@@ -105,6 +109,8 @@ class NetworkReading:
             sinks=tuple(Sink(entry.node, subscription) for entry, subscription in subscriptions),
             rules=rules.rules,
             strategy=strategy,
+            tables=described.tables,
+            remote_strategy=part.remote_strategy or "",
         )
         return NetworkFile(
             sheet.path,
@@ -121,9 +127,37 @@ class NetworkReading:
             replan_us=part.replan,
             falls_back=part.fall_back == "on",
             embedded_broker=brokers.embedded,
-            only_simulated=self._mixed_times(sources),
+            only_simulated=(*self._mixed_times(sources), *described.only_simulated),
             statistics=statistics,
         )
+
+    def _tables(self, nodes: Mapping[str, yaml.Node]) -> DescribedTables:
+        if not self.part.has("remote") or "remote" in self.part.broken or is_null(self.part.at("remote")):
+            return DescribedTables()
+        from headwater.deploy.network.remote_tables import tables_of  # with providers, which other files can spare
+
+        return tables_of(self.sheet, self.part.at("remote"), nodes)
+
+    def _check_reach(self, rules: RuleSet, nodes: list[str], described: DescribedTables, strategy: str) -> None:
+        """Rules look into tables where they are evaluated: some node that may evaluate them must reach the tables."""
+        restricted = [table for table in described.tables if table.at]
+        if not restricted:
+            return
+        place, traits = self.part.at_key("remote"), strategy_of(strategy)
+        names = listed(table.name for table in restricted)
+        if not traits.one_tree:
+            others = [row.name for row in ALL if row.one_tree]
+            message = f"under {strategy} every node with a sink looks into tables, and not every node reaches {names}"
+            self.sheet.error(place, message, f"use another strategy ({listed(others)}), or let every node reach them")
+        elif not traits.planned and not reaching(nodes, restricted):
+            message = f"no node reaches all of {names}, and under {strategy} one node looks into all tables"
+            self.sheet.error(place, message, f"use the strategy {' or '.join(PLANNED_STRATEGIES)}, or change at:")
+        elif traits.planned:
+            for rule in rules.rules:
+                needed = tables_of(rule)
+                if not reaching(nodes, restricted, needed):
+                    message = f"rule {rule.name!r} looks into {listed(sorted(needed))}, and no node reaches all of them"
+                    self.sheet.error(place, message, "change at:")
 
     def _check_planning(self, strategy: str) -> None:
         """What says how to plan says nothing under a strategy that has no plan."""
@@ -260,10 +294,17 @@ class NetworkReading:
                 diagnostics.append(self.sheet.source.diagnostic(entry.place.start_mark.index, why, cure))
         return tuple(diagnostics)
 
-    def _check_rules(self, rules: RuleSet, entries: list[RuleEntry], sources: list[SourceEntry], strategy: str) -> None:
+    def _check_rules(
+        self,
+        rules: RuleSet,
+        entries: list[RuleEntry],
+        sources: list[SourceEntry],
+        strategy: str,
+        described: DescribedTables,
+    ) -> None:
         texts = rule_texts(entries)
         places = places_of_rules(texts)
-        for entry, diagnostic in unserved(texts, self.functions):
+        for entry, diagnostic in unserved(texts, self.functions, described.key_lengths):
             self.sheet.adopt(self.sheet.relocated(diagnostic, entry.place) if entry.inline else diagnostic)
         fallback = self.part.at_key("rules") if self.part.has("rules") else self.part.place
         sourced = {entry.source.type for entry in sources}

@@ -26,7 +26,7 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.languages.rule_texts import LANGUAGES
-from headwater.protocol.network import Network
+from headwater.protocol.network import DescribedTable, Network
 
 __all__ = [
     "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed",
@@ -41,6 +41,16 @@ DEFAULT_DURABILITY = "sync"
 
 UNNAMED: Final = "network"
 """What messages call a network that is in no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedTables:
+    """The remote tables of a network file. ``only_simulated``: why some of them cannot be used by node processes."""
+
+    tables: tuple[DescribedTable, ...] = ()
+    key_lengths: Mapping[str, int | None] = field(default_factory=dict)
+    """By the name of every table, those with mistakes included, how many values a key has; None: that is not said."""
+    only_simulated: tuple[Diagnostic, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TypeGuard
 
@@ -16,6 +16,7 @@ from headwater.protocol.languages.diagnostics import Text
 from headwater.protocol.languages.grammar_actions import SyntaxMistake
 from headwater.protocol.languages.parser import parse_text
 from headwater.protocol.languages.rule_texts import decode
+from headwater.protocol.text import plural, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +54,33 @@ def places_of_rules(texts: Iterable[RuleText]) -> dict[str, yaml.Node]:
     return places
 
 
-def unserved(texts: Iterable[RuleText], functions: Functions) -> Iterator[tuple[RuleEntry, Diagnostic]]:
-    """Lookups and calls of registered functions: one engine serves them, the nodes of a network do not."""
+def unserved(
+    texts: Iterable[RuleText], functions: Functions, key_lengths: Mapping[str, int | None]
+) -> Iterator[tuple[RuleEntry, Diagnostic]]:
+    """Lookups in tables that there are not, and calls of registered functions: one engine serves these, the nodes of a
+    network do not."""
     for rule_text in texts:
         for item in _inside(rule_text.items):
             if isinstance(item, s.RemoteLookup):
                 table = item.table.text if item.table is not None else "remote"
-                yield (
-                    rule_text.entry,
-                    rule_text.text.diagnostic(
-                        item.at,
-                        "networks do not serve remote tables yet",
-                        f"leave this rule out, or evaluate it with headwater run --remote {table}=FILE",
-                    ),
-                )
+                if (flaw := _wrong_lookup(table, len(item.arguments), key_lengths)) is not None:
+                    yield rule_text.entry, rule_text.text.diagnostic(item.at, *flaw)
             elif _is_call(item) and is_registered(item.base.text, functions):
                 yield rule_text.entry, rule_text.text.diagnostic(item.at, *no_such_function(item.base.text))
+
+
+def _wrong_lookup(table: str, given: int, key_lengths: Mapping[str, int | None]) -> tuple[str, str] | None:
+    """What is wrong with a lookup, and the cure."""
+    if table not in key_lengths:
+        near = suggestion(table, sorted(key_lengths), "the tables are") if key_lengths else ""
+        return (
+            f"the network has no remote table {table!r}",
+            near or f"describe it, as in remote: {{{table}: {{file: {table}.csv}}}}",
+        )
+    length = key_lengths[table]
+    if length in (None, given):
+        return None
+    return f"a key of the table {table} has {plural(length or 0, 'value')}, not {given}", "look up as many as it has"
 
 
 def _is_call(item: object) -> TypeGuard[s.Called | s.Bracketed]:

@@ -34,12 +34,16 @@ from headwater.deploy.simulation.outages import (
     is_of_old_life,
 )
 from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.deploy.simulation.remote import Answers, SimulatedTables
 from headwater.deploy.simulation.watcher import SimulationWatcher as SimulationWatcher
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.effects import (
     Born,
     Deliver,
     Effect,
+    Fetch,
+    Fetched,
+    FetchFailed,
     Input,
     LinkReset,
     MessageReceived,
@@ -88,6 +92,7 @@ def simulate(
     lay_out: Planner = at_the_middle,
     falls_back: bool = True,
     watcher: SimulationWatcher | None = None,
+    remote: SimulatedTables | None = None,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and return the outcome.
 
@@ -99,7 +104,7 @@ def simulate(
     out.
     ``on_delivery`` is told of each delivery as it happens; with ``keep`` off the outcome only counts what is born and
     delivered ("born", "delivered" among its counters), so that a run of any length needs no more memory than the nodes
-    do. ``watcher`` sees what nodes are given and do.
+    do. ``watcher`` sees what nodes are given and do. ``remote`` has the tables that rules look into.
     """
     upcoming = iter(births)
     first = next(upcoming, None)
@@ -120,6 +125,7 @@ def simulate(
             detection_us=detection_us,
             lay_out=lay_out,
             falls_back=falls_back,
+            remote=remote,
         )
         if simulation.set_up(starts_us - setup_us) < starts_us:
             break
@@ -147,8 +153,11 @@ class Simulation:
         detection_us: int = DETECTION_US,
         lay_out: Planner = at_the_middle,
         falls_back: bool = True,
+        remote: SimulatedTables | None = None,
     ) -> None:
         self.network = network
+        self._remote = remote or SimulatedTables()
+        self._answers = Answers(self._remote, seed)
         self.strategy = strategy
         self.faults = faults
         self._seed = seed
@@ -187,7 +196,8 @@ class Simulation:
         """When the other end of a link knows: nothing arrives there before."""
 
     def _new_core(self, node: str) -> NodeCore:
-        return NodeCore(node, {other: link.delay_us for other, link in self._around[node].items()}, self._settings)
+        around = {other: link.delay_us for other, link in self._around[node].items()}
+        return NodeCore(node, around, self._settings, self._remote.memory())
 
     # --------------------------------------------------------------------------------------------------------- the run
 
@@ -360,6 +370,7 @@ class Simulation:
     def _start_again(self, node: str) -> None:
         """With what it had saved when it went down. What its sources have published since it is about to hear."""
         self.nodes[node] = core = NodeCore.restored(self.nodes[node].save())
+        self._perform(node, [*core.fetches()])
         self._perform(node, self._handle(node, SourcesUnheard(_sources(core), -FOREVER)))
         for at_us, happens in self._holding.handed_over(node, self.now_us):
             self._push(at_us, "", happens)
@@ -425,8 +436,16 @@ class Simulation:
                         self._push(arrival_us, "", ReportArrived(node, effect.report))
                     else:
                         self._coordinate(self.coordinator.reported(node, effect.report))
+                case Fetch():
+                    for at, answer in self._answers.to(node, effect, self.now_us):
+                        self._answer(at, node, answer)
                 case _:
                     assert_never(effect)
+
+    def _answer(self, at: int, node: str, answer: Fetched | FetchFailed) -> None:
+        """What comes while a node is down is lost; the node asks again."""
+        if not any(start <= at < end for start, end in self._down[node]):
+            self._schedule(self._heap, at, node, answer)
 
     def _coordinate(self, orders: Orders) -> None:
         """The coordinator's word reaches a node at once (unless a fault slows it down), or when it is up again."""

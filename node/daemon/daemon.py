@@ -21,6 +21,7 @@ import msgpack
 from headwater.node.daemon import journal_records as records
 from headwater.node.daemon.adapters import Adapters
 from headwater.node.daemon.back_pressure import REPEAT_S, Pressure
+from headwater.node.daemon.fetching import AWAITING_MAX, Fetching, Providing
 from headwater.node.daemon.garbage_collection import Collector
 from headwater.node.daemon.intake import DaemonIntake
 from headwater.node.daemon.machine import WAITING_MAX, NodeMachine
@@ -58,6 +59,8 @@ class DaemonSettings:
     http: str | None = None
     keys: Keys | None = None
     version: str = ""
+    providing: Providing | None = None
+    """What makes providers of the remote tables that the configuration describes; None: the process asks none."""
 
 
 class _Group:
@@ -92,6 +95,7 @@ class NodeDaemon:
         self.hearing = NodeHearing(self)
         self.intake = DaemonIntake(self)
         self.adapters = Adapters(self)
+        self.fetching = Fetching(self, settings.providing)
         self.pressure = Pressure(settings.name, time.time_ns() // 1000)
         self.address = ""
         self.http = ""
@@ -125,6 +129,9 @@ class NodeDaemon:
         self.apply(records.Begun(self.now_us(), self.address, self.http, self.settings.version))
         if self.machine.config is not None:
             self._configured()
+        if self.machine.core is not None:  # what was asked for in the life of an earlier process
+            for effect in self.machine.core.fetches():
+                self.fetching.fetch(effect.places)
         self._arm()
         beat = asyncio.create_task(self._beat())
         try:
@@ -133,6 +140,7 @@ class NodeDaemon:
         finally:
             beat.cancel()
             self.hearing.close()
+            await self.fetching.close()
             await self.adapters.close()
             await self.watching.close()
             await self.hub.close()  # from here on nothing comes in, and what has not left waits in the machine
@@ -220,6 +228,8 @@ class NodeDaemon:
             self.adapters.answered(answer)
         if out.configured:
             self._configured()
+        if out.fetches:
+            self.fetching.fetch(out.fetches)
         if out.timers:
             self._arm()
 
@@ -331,6 +341,7 @@ class NodeDaemon:
             elif peer.dials and peer.address is not None:
                 self.hub.redial(peer.name, peer.address)
         self.hearing.follow(config)
+        self.fetching.follow(config)
         self.adapters.follow(config)
         self._look_at_gate()
 
@@ -428,6 +439,8 @@ class NodeDaemon:
         full = any(self.hub.is_full(peer) for peer in self.hub.peers() if not peer.startswith(CLIENT)) or any(
             len(sink.waiting) > WAITING_MAX for sink in self.machine.sinks.values()
         )
+        core = self.machine.core
+        full = full or (core is not None and core.awaiting() > AWAITING_MAX)
         if full != self._is_full or (repeat and full):
             if full != self._is_full:
                 log.warning("this node is full; sources wait") if full else log.warning("this node has room again")

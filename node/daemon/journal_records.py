@@ -144,14 +144,28 @@ class Heard(NamedTuple):
     sources: list[int]
 
 
+class Fetched(NamedTuple):
+    """Elements of remote tables have come, encoded (``node.remote.encoding``)."""
+
+    now_us: int
+    elements: bytes
+
+
+class FetchFailed(NamedTuple):
+    """Elements of remote tables could not be had; encoded as elements without a value."""
+
+    now_us: int
+    places: bytes
+
+
 Record = (
     Begun | Frames | Births | Ended | Fired | Reset | Met | Acknowledged | Confirmed | Requested | Replayed | Unheard
-    | Heard
+    | Heard | Fetched | FetchFailed
 )  # fmt: skip
 
 KINDS: Final[tuple[type[Record], ...]] = (
     Begun, Frames, Births, Ended, Fired, Reset, Met, Acknowledged, Confirmed, Requested, Replayed,
-    Unheard, Heard,
+    Unheard, Heard, Fetched, FetchFailed,
 )  # fmt: skip
 """By the number that stands first in a record."""
 _NUMBERS: Final = {kind: number for number, kind in enumerate(KINDS)}

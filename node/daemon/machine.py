@@ -24,6 +24,9 @@ from headwater.node.daemon.link_state import LinkState
 from headwater.node.daemon.outputs import Outputs
 from headwater.node.daemon.replays import ReplayState
 from headwater.node.daemon.sink_state import Row, SinkState
+from headwater.node.remote.encoding import decode_elements
+from headwater.node.remote.memory import Memory
+from headwater.node.remote.policies import DEFAULT
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
@@ -161,6 +164,11 @@ class NodeMachine:
                 self._register(out)
             case records.Confirmed(_, sink, number):
                 self.sinks[sink].confirm(number)
+            case records.Fetched(_, elements):
+                self._handle(effects.Fetched(tuple(decode_elements(elements))), out)
+            case records.FetchFailed(_, places):
+                failed = tuple((table, key) for table, key, _ in decode_elements(places))
+                self._handle(effects.FetchFailed(failed), out)
             case records.Requested(_, payload):
                 request = control.decode(payload)
                 assert isinstance(request, control.SubscribeClient | control.UnsubscribeClient)
@@ -295,7 +303,8 @@ class NodeMachine:
                 self._follow_earlier_lives(config)
             around = {peer.name: peer.delay_us for peer in sorted(config.peers, key=lambda peer: peer.name)}
             settings = self._settings or NodeSettings()
-            self.core = NodeCore(self.name, around, replace(settings, replayed=config.replayed))
+            memory = Memory((), policy=config.remote_strategy or DEFAULT, foresight=False)
+            self.core = NodeCore(self.name, around, replace(settings, replayed=config.replayed), memory)
 
     def _follow_earlier_lives(self, config: NodeConfig) -> None:
         """The first configuration of this life is not the first of the node: it has forgotten what it was before. The
@@ -382,33 +391,38 @@ class NodeMachine:
             out.counters["unconfigured_inputs"] += 1
             return
         for effect in self.core.handle(received, self.now_us):
-            match effect:  # what comes often first
-                case effects.Send():
-                    wire = self.links[effect.neighbour].wire
-                    assert wire is not None
-                    payload = wire.encode(effect.message)
-                    if self.watcher is not None:
-                        self.watcher.sent(effect.neighbour, effect.message, len(payload))
-                    self._send(effect.neighbour, payload, out)
-                case effects.Deliver():
-                    sink = self.sinks.get(effect.sink)
-                    if sink is None:
-                        sink = self.sinks[effect.sink] = SinkState()
-                    if self.watcher is not None:
-                        self.watcher.delivered(effect.sink, sink.count, effect.rows, self.now_us)
-                    sink.deliver(effect.rows)
-                    out.delivered.add(effect.sink)
-                case effects.SetTimer():
-                    out.timers = True
-                case effects.Report():
-                    if effect.rule:
-                        out.failures.append(effect)
-                    else:
-                        out.counters[effect.counter] += effect.count
-                case effects.Tell():
-                    self._send(COORDINATOR, control.encode(control.Reported(effect.report)), out)
-                case _:
-                    assert_never(effect)
+            self._perform(effect, out)
+
+    def _perform(self, effect: effects.Effect, out: Outputs) -> None:
+        match effect:  # what comes often first
+            case effects.Send():
+                wire = self.links[effect.neighbour].wire
+                assert wire is not None
+                payload = wire.encode(effect.message)
+                if self.watcher is not None:
+                    self.watcher.sent(effect.neighbour, effect.message, len(payload))
+                self._send(effect.neighbour, payload, out)
+            case effects.Deliver():
+                sink = self.sinks.get(effect.sink)
+                if sink is None:
+                    sink = self.sinks[effect.sink] = SinkState()
+                if self.watcher is not None:
+                    self.watcher.delivered(effect.sink, sink.count, effect.rows, self.now_us)
+                sink.deliver(effect.rows)
+                out.delivered.add(effect.sink)
+            case effects.SetTimer():
+                out.timers = True
+            case effects.Report():
+                if effect.rule:
+                    out.failures.append(effect)
+                else:
+                    out.counters[effect.counter] += effect.count
+            case effects.Tell():
+                self._send(COORDINATOR, control.encode(control.Reported(effect.report)), out)
+            case effects.Fetch():
+                out.fetches += effect.places
+            case _:
+                assert_never(effect)
 
 
 def as_json(row: Row) -> dict[str, Any]:

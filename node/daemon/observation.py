@@ -229,6 +229,7 @@ class Watching:
         self._observed.core = self._daemon.machine.core
         self._observed.hub = self._daemon.hub
         self._observed.edge = self._daemon.adapters.edge
+        self._observed.fetching = self._daemon.fetching
         self._observed.ends = self._ends()
         peers = set(self._daemon.hub.peers())  # a neighbour whose address is not known yet is not among them
         self._observed.peers = tuple(peer for peer in self._daemon.machine.links if peer in peers)

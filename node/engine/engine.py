@@ -350,6 +350,10 @@ class Engine:
         """How many evaluations wait for elements of remote tables."""
         return 0 if self.asking is None else len(self.asking.held)
 
+    def awaiting(self) -> int:
+        """The same with the inputs that it was given since it pauses."""
+        return self.waiting() + sum(len(given) if isinstance(given, list) else 1 for _, given in self._queue)
+
     def held_before(self) -> float:
         """No match that waits for elements of remote tables ends before this."""
         if self.asking is None:

@@ -6,10 +6,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from headwater.node.engine import Engine
+from headwater.node.engine.asking import ASKED
 from headwater.node.engine.program import Program, compile_rules
+from headwater.node.remote.memory import Memory
 from headwater.node.streams.blockers import Candidates
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.rule_failures import NOTED
+from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import roles_of
@@ -20,13 +23,17 @@ from headwater.protocol.streams import Part, Whole, about_subject
 @lru_cache(maxsize=8192)
 def compiled(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
     """The program of one rule. Programs are immutable: nodes of one process and trees of one node share them."""
-    return compile_rules([rule], types, composites=composites)
+    return compile_rules([rule], types, composites=composites, remote=dict.fromkeys(sorted(tables_of(rule)), ASKED))
 
 
 class Catalog:
     """Primitive types, and the types of the composites that rules emit."""
 
-    def __init__(self, types: Iterable[EventType] = (), composites: Iterable[EventType] = ()) -> None:
+    def __init__(
+        self, types: Iterable[EventType] = (), composites: Iterable[EventType] = (), memory: Memory | None = None
+    ) -> None:
+        """``memory``: what the node has at hand of remote tables."""
+        self.memory = memory
         self.types = {declared.name: declared for declared in types}
         self.composites = {declared.name: declared for declared in composites}
 
@@ -38,6 +45,9 @@ class Catalog:
 
     def engine(self, stream: Whole | Part) -> Engine:
         """An engine for a whole rule, or for a partial one, whose matches are only read for their parts."""
+        return Engine(self.program(stream), on_failure=NOTED.note, memory=self.memory)
+
+    def program(self, stream: Whole | Part) -> Program:
         if isinstance(stream, Whole):
             rule = stream.rule
         else:
@@ -46,7 +56,7 @@ class Catalog:
         named = sorted(types_of(rule.pattern))
         types = tuple(self.types[name] for name in named if name in self.types)
         composites = tuple(self.composites[name] for name in named if name in self.composites)
-        return Engine(compiled(rule, types, composites), on_failure=NOTED.note)
+        return compiled(rule, types, composites)
 
     def candidates(self, partial: PartialRule) -> list[Candidates]:
         """Where the contested roles of a partial rule are watched."""

@@ -26,6 +26,7 @@ from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.plans.tree_messages import hear
 from headwater.node.plans.tree_protocol import Trees
 from headwater.node.plans.tree_tasks import TreeTasks
+from headwater.node.remote.memory import Memory
 from headwater.node.step import FOREVER, Numbers, Work
 from headwater.node.streams.feeds import Inlet
 from headwater.node.streams.outlets import Outlet
@@ -69,9 +70,17 @@ class Forest:
     """All trees of one node, and what it knows of plans."""
 
     def __init__(
-        self, name: str, neighbours: Mapping[str, int], *, values: bool = True, patience: StagePatience = PATIENT
+        self,
+        name: str,
+        neighbours: Mapping[str, int],
+        memory: Memory,
+        *,
+        values: bool = True,
+        patience: StagePatience = PATIENT,
     ) -> None:
+        """``memory``: what the node has at hand of remote tables."""
         self.name = name
+        self._memory = memory
         self._values = values
         self._patience = patience
         self.table = TreeTable()
@@ -226,7 +235,7 @@ class Forest:
 
     def _adopt(self, share: Share, work: Work) -> None:
         """The next plan: earlier ones end where it begins; its trees follow."""
-        self.shares[share.plan] = PlanShare(share)
+        self.shares[share.plan] = PlanShare(share, self._memory)
         self._oldest_plan = share.oldest_plan
         self.horizon_us = max(self.horizon_us, share.horizon_us)
         self.lateness_us = max(self.lateness_us, share.lateness_us)
@@ -368,7 +377,8 @@ class Forest:
         )
         graph = next((graph for graph in share.share.graphs if (graph.tree, graph.epoch) == (tree, epoch)), None)
         if graph is None:
-            return TreeTasks(flow, pulls=share.strategy.pulls, values=self._values)
+            everywhere = share.share.everywhere
+            return TreeTasks(flow, pulls=share.strategy.pulls, values=self._values, everywhere=everywhere)
         return GraphTasks(flow, graph, self._patience, values=self._values)
 
     def advertise(self, record: TreeRecord, work: Work) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from headwater.node.plans.catalog import Catalog
 from headwater.node.plans.rule_store import RuleStore
+from headwater.node.remote.memory import Memory
 from headwater.protocol.messages.plans import Share
 from headwater.protocol.strategy import Strategy, strategy_of
 
@@ -13,9 +14,10 @@ from headwater.protocol.strategy import Strategy, strategy_of
 class PlanShare:
     """A share with what is derived from it."""
 
-    def __init__(self, share: Share) -> None:
+    def __init__(self, share: Share, memory: Memory) -> None:
+        """``memory``: what the node has at hand of remote tables."""
         self.share = share
-        self.catalog = Catalog(share.types, share.composites)
+        self.catalog = Catalog(share.types, share.composites, memory)
         self.rules = RuleStore(share.rules)
 
     @property

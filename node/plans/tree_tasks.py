@@ -26,6 +26,7 @@ from headwater.node.tasks.aggregates.tallies import Tallies
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.task import JoinTask
 from headwater.protocol.analysis.horizons import horizon_us
+from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.analysis.projection import beside_all_of, joinable_components, project
 from headwater.protocol.messages.neighbour import Deploy, Filter, Part, Settled, SettledHere, Stream, Whole
@@ -39,9 +40,11 @@ from headwater.protocol.subscriptions import Subscription
 class TreeTasks(PlanTasks):
     """The tables and tasks of one node in one tree and epoch."""
 
-    def __init__(self, flow: Dataflow, *, pulls: bool = False, values: bool = True) -> None:
-        """``pulls``: tasks may ask for events instead of being sent all; ``values``: with the values that they know."""
+    def __init__(self, flow: Dataflow, *, pulls: bool = False, values: bool = True, everywhere: bool = True) -> None:
+        """``pulls``: tasks may ask for events instead of being sent all; ``values``: with the values that they know.
+        ``everywhere``: every node reaches the remote tables; otherwise the root does."""
         super().__init__(flow)
+        self._everywhere = everywhere
         self._pulls = pulls
         self._values = values
         self.places: dict[str, set[str]] = {}
@@ -137,7 +140,8 @@ class TreeTasks(PlanTasks):
             else stream.partial.roles
         )
         plan = split(rule, roles, {name: self.producers(name) for name in types_of(rule.pattern)})
-        if plan.delegate is not None and here:
+        stays = here or (isinstance(stream, Whole) and not self._everywhere and bool(tables_of(rule)))
+        if plan.delegate is not None and stays:
             groups = joinable_components(rule, roles)
             plan = replace(plan, delegate=None, parts=tuple((plan.delegate, project(rule, group)) for group in groups))
         if plan.delegate is not None:

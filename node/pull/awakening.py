@@ -82,14 +82,14 @@ def _excluding(rule: Rule, master_role: str, roles: frozenset[str]) -> tuple[tup
         if role in selected and text.index(master_role) > text.index(role):
             continue
         for conjunct in rule.pattern.where:
+            if any(isinstance(part, Fold | Remote | Parameter) for part in walk(conjunct)):
+                continue
             if isinstance(conjunct, Same):
                 by_type.setdefault(name, []).append(
                     Binary("=", _renamed(conjunct.key, "", SUBJECT), _renamed(conjunct.key, "", master_role))
                 )
                 continue
             parts = [part for part in walk(conjunct) if isinstance(part, Attribute)]
-            if any(isinstance(part, Fold | Remote | Parameter) for part in walk(conjunct)):
-                continue
             if any(part.index for part in parts) or {part.role for part in parts} != {role, master_role}:
                 continue
             by_type.setdefault(name, []).append(_renamed(conjunct, role, SUBJECT))

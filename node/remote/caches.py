@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from headwater.node.engine.asking import MISSING, Key, Place
@@ -56,6 +56,10 @@ class Cache:
 
     def __len__(self) -> int:
         return len(self._kept)
+
+    def elements(self) -> Iterator[tuple[Place, Versions | None]]:
+        """What is kept, the least recently used first."""
+        return ((place, entry.element) for place, entry in self._kept.items())
 
     def finder(self, table: str, used: Callable[[Entry], None]) -> Callable[[Key], Any]:
         """What gives the element of a key of the table; ``used`` is told of the first lookup of one fetched ahead."""

@@ -7,11 +7,14 @@ elements up in it and say which they want; its owner fetches these and supplies 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
+
+import msgpack
 
 from headwater.node.engine.asking import ASKED, MISSING, Key, Place, Waiting
 from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
+from headwater.node.remote.encoding import decode_elements, encode_elements
 from headwater.node.remote.policies import DEFAULT, policy_named
 from headwater.node.remote.provider import plain_key
 from headwater.node.remote.utility import CACHE_WEIGHT, FETCH_WEIGHT, KeyClass, Utility
@@ -44,13 +47,17 @@ class Memory:
         cache_bytes: int = CACHE_BYTES,
         fresh_s: Mapping[str, float] | None = None,
         clock: Callable[[], float] = lambda: 0.0,
+        foresight: bool = True,
     ) -> None:
         """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``; ``fresh_s``: for how long elements of
-        a table are used, by ``clock``, where that is not for ever."""
+        a table are used, by ``clock``, where that is not for ever. Without ``foresight``
+        nothing is fetched ahead or postponed because of what was seen before, which no snapshot holds: a node that is
+        restored decides what it has decided then."""
         self.lookups = {table: Lookups() for table in asked}
         self.tables: dict[str, Any] = {**dict.fromkeys(self.lookups, ASKED), **(at_hand or {})}
         self._policy = policy_named(policy)
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
+        self._foresight = foresight
         self._utility = Utility()
         self._by_utility = cache != "lru"
         self._cache = cache_named(cache)(
@@ -77,15 +84,20 @@ class Memory:
         return self._cache.bytes_max
 
     @property
-    def bytes(self) -> int:
+    def kept_bytes(self) -> int:
         """What the kept elements take."""
         return self._cache.bytes
 
     def waiting(self, rule: str) -> Waiting:
-        return self._policies.get(rule, self._policy).waiting
+        waiting = self._policies.get(rule, self._policy).waiting
+        return waiting if self._foresight or waiting.only_last else replace(waiting, postpones=False)
 
     def finder(self, table: str) -> Callable[[Key], Any]:
-        find, lookups, fresh_s = self._cache.finder(table, self._used), self.lookups[table], self._fresh_s.get(table)
+        find, lookups, fresh_s = (
+            self._cache.finder(table, self._used),
+            self._lookups_in(table),
+            self._fresh_s.get(table),
+        )
 
         def find_counted(key: Key) -> Any:
             element = find(key)
@@ -132,7 +144,7 @@ class Memory:
         """What counts the partial matches of a class and fetches what they will need; None if that is of no use under
         the rule's policy."""
         prefetches = self._policies.get(rule, self._policy).prefetches and self._cache.bytes_max > 0
-        if not prefetches and not self._by_utility:
+        if not self._foresight or not (prefetches or self._by_utility):
             return None
         if (rule, name) not in self._classes:
             key_class = KeyClass(self, table, horizon, numbered=numbered, early=early, prefetches=prefetches)
@@ -169,3 +181,23 @@ class Memory:
     def _unused(self, entry: Entry) -> None:
         entry.ahead.was_unused()
         self.prefetched_unused += 1
+
+    # ---------------------------------------------------------------------------------------------------------- saving
+
+    def saved(self) -> tuple[str, int, bytes]:
+        """Everything as plain values: a node that is restored must ask, and find at hand, what it would have."""
+        kept = encode_elements((*place, element) for place, element in self._cache.elements())
+        under_way = encode_elements((*place, None) for place in self.under_way)
+        policies = {rule: policy.name for rule, policy in self._policies.items()}
+        return self._policy.name, self.cache_bytes, msgpack.packb([policies, kept, under_way])
+
+    @classmethod
+    def restored(cls, policy: str, cache_bytes: int, rest: bytes = b"") -> Memory:
+        """What was saved, without foresight. Nothing is wanted: what is under way is fetched by the one who restores
+        it."""
+        policies, kept, under_way = msgpack.unpackb(rest) if rest else ({}, b"\x90", b"\x90")
+        memory = cls((), policy=policy, policies=policies, cache_bytes=cache_bytes, foresight=False)
+        for table, key, element in decode_elements(kept):
+            memory._cache.keep((table, key), element)
+        memory.under_way = {(table, key): None for table, key, _ in decode_elements(under_way)}
+        return memory

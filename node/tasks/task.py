@@ -11,6 +11,7 @@ from typing import Any
 
 from headwater.node.delivery.matches import MatchBatch
 from headwater.node.engine import Engine
+from headwater.node.engine.asking import Key
 from headwater.node.pull.masters import PushPull
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.blockers import Candidates
@@ -19,6 +20,7 @@ from headwater.node.streams.outbox import identity_of, type_of
 from headwater.protocol.composites import Composite
 from headwater.protocol.messages.neighbour import Part, Whole
 from headwater.protocol.pattern import Chain
+from headwater.protocol.remote import Versions
 
 Row = tuple[Any, ...]
 
@@ -121,6 +123,15 @@ class JoinTask(Feed):
     def watermark_moved(self, work: Work) -> None:
         work.touch(self)
 
+    def supplied(self, elements: Sequence[tuple[str, Key, Versions | None]], work: Work) -> None:
+        """Elements of remote tables have come: evaluations that have waited for them go on."""
+        goes_on = False
+        for table, key, element in elements:
+            goes_on = self.engine.supplied(table, key, element)
+        if goes_on:
+            self._looked_at = None
+            work.touch(self)
+
     def current(self, now_us: int) -> float:
         return self.watermark
 
@@ -142,15 +153,16 @@ class JoinTask(Feed):
             return  # another input than the one that is furthest behind has moved
         self._looked_at = watermark
         before = self.watermark
+        awaited = self._go_on()
         if self.ordered:
-            matches = self._decide(rows, watermark)
+            matches = awaited + self._decide(rows, watermark)
             reached = self.engine.output_watermark()
         else:
             if self.push_pull is not None:
                 # An answer may go back further than any match that is still to come, when the master changes.
                 rows = [row for row in rows if row[0] > self.engine.watermark]
-            matches = self.engine.feed(rows) if rows else []
-            reached = watermark
+            matches = awaited + self.engine.feed(rows)
+            reached = min(watermark, self.engine.held_before() - 1)
         if reached > before:
             self.watermark = reached
         if matches:
@@ -167,6 +179,16 @@ class JoinTask(Feed):
             if self._from_us is not None and self.watermark >= self._from_us:
                 self._from_us = None  # nothing that follows ends earlier
             self.tell(work)
+
+    def _go_on(self) -> list[Composite]:
+        """With the evaluations whose elements have come. What was kept for them may be freed then."""
+        if self.engine.asking is None:
+            return []
+        held_before = self.engine.held_before()
+        matches = self.engine.supply()
+        if self.horizon_us is not None and self.engine.held_before() > held_before:
+            self._free_after = -FOREVER
+        return matches
 
     def _take_in_order(self, rows: list[Row]) -> None:
         self._incoming = []
@@ -274,7 +296,7 @@ class JoinTask(Feed):
             self.engine.advance(oldest)
         # A match of a child may bring parts a horizon older than what it ends with, and what was kept may come another
         # horizon later than it was due.
-        oldest -= 2 * self.horizon_us
+        oldest = min(oldest, self.engine.held_before() - self.horizon_us) - 2 * self.horizon_us
         if self._sent:
             self._sent = {identity: sent for identity, sent in self._sent.items() if sent[0] >= oldest}
         if self._blocked:
@@ -315,7 +337,8 @@ class JoinTask(Feed):
         watermark = min([feed.current(now_us) for feed in self.inputs], default=FOREVER)
         if self.horizon_us is not None:
             # What a match of a child brings is a horizon older than the match, and sweeps come a quarter late.
-            oldest = watermark - 3 * self.horizon_us - self.horizon_us / SWEEPS_PER_HORIZON
+            needed = min(watermark, self.engine.held_before())
+            oldest = needed - 3 * self.horizon_us - self.horizon_us / SWEEPS_PER_HORIZON
             kept = {
                 "sent": [ts for ts, _ in self._sent.values()],
                 "blocked": [row[0] for row in self._blocked.values()],

@@ -19,7 +19,7 @@ from headwater.protocol.messages import recovery as memory
 from headwater.protocol.messages import trees as tree_messages
 from headwater.protocol.messages.plans import Order, ReportToCoordinator
 from headwater.protocol.messages.recovery import Recall, Remember
-from headwater.protocol.network import Source
+from headwater.protocol.network import DescribedTable, Source
 from headwater.protocol.streams import Filter, Part, Whole
 from headwater.protocol.subscriptions import Subscription
 from headwater.protocol.wire import codec
@@ -77,6 +77,10 @@ class NodeConfig:
     """Whether events keep the times of traces, which have nothing to do with the clock."""
     run: str = ""
     """Tells this network, from its first start on, from all others, also from those of the same name."""
+    tables: tuple[DescribedTable, ...] = ()
+    """The remote tables that the node reaches."""
+    remote_strategy: str = ""
+    """How its rules come by elements of these; empty: as without being told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class Answer:
 Control = Register | Configure | Ordered | Reported | SubscribeClient | UnsubscribeClient | Answer | Remember | Recall
 
 codec.register(
-    Source, Subscription, PeerConfig, SourceConfig, SinkConfig, NodeConfig,
+    Source, DescribedTable, Subscription, PeerConfig, SourceConfig, SinkConfig, NodeConfig,
     Register, Configure, Ordered, Reported, SubscribeClient, UnsubscribeClient, Answer, Remember, Recall,
     *(getattr(memory, name) for name in (
         "NotedPlan", "NotedNetwork", "NotedTypes", "NotedFeed", "NotedDestination", "NotedSource", "NotedSink",

@@ -84,6 +84,9 @@ class Share:
     """For builds that only span the network: how streams flow through the node instead of up and down the tree."""
     lateness_us: int = 0
     """How late an event may be born, at whatever node: so old may be what comes from a neighbour."""
+    everywhere: bool = True
+    """Whether every node reaches all remote tables. Otherwise the roots of trees do, and evaluate what looks into them
+    themselves."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from headwater.protocol import edge, expressions, graphs, network, pattern, stre
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.messages import control, plans, recovery
-from headwater.protocol.messages.neighbour import GraphLaid
+from headwater.protocol.messages.neighbour import GraphLaid, TreeReady
+from headwater.protocol.messages.trees import CreateTree
 from headwater.protocol.state.classes import Made
 from headwater.protocol.state.kinds import StateError
 from headwater.protocol.subscriptions import Subscription
@@ -23,7 +24,7 @@ def by_name(*classes: type) -> dict[str, type]:
 
 
 CLASSES: Final[dict[str, type]] = {
-    **by_name(Event, Subscription, GraphLaid),
+    **by_name(Event, Subscription, GraphLaid, TreeReady, CreateTree),
     **by_name(*get_args(expressions.Expression)),
     **by_name(pattern.Rule, pattern.Pattern, pattern.Window, pattern.OutputAttribute, pattern.Chain),
     **by_name(*get_args(pattern.Part), *get_args(pattern.Step), pattern.Within, pattern.Between),
@@ -31,7 +32,7 @@ CLASSES: Final[dict[str, type]] = {
     "PartOfRule": streams.Part,
     **by_name(*get_args(edge.Generator), edge.Layout, edge.Broker, edge.Mapped, edge.When),
     **by_name(*get_args(edge.Feed), *get_args(edge.Destination)),
-    **by_name(network.Network, network.Link, network.Source, network.Sink),
+    **by_name(network.Network, network.Link, network.Source, network.Sink, network.DescribedTable),
     **by_name(*get_args(graphs.Tap), graphs.Graph, graphs.GraphInlet, graphs.GraphTask, graphs.GraphOutlet),
     **by_name(graphs.GraphDelivery, graphs.Watch, graphs.Weight),
     **by_name(control.NodeConfig, control.PeerConfig, control.SourceConfig, control.SinkConfig, control.Register),

@@ -7,7 +7,7 @@ Equal values give equal bytes. Decoding checks shape and names and raises CodecE
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from hashlib import blake2b
 from types import UnionType
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -96,8 +96,18 @@ def _part(name: str, values: tuple[Any, ...]) -> Any:
     cls = _CLASSES.get(name)
     if cls is None:
         raise CodecError(f"unknown part {name!r} in an encoded rule; it may come from a newer version")
+    if len(values) < len(fields(cls)) and not is_of_rules(cls):
+        return cls(*values, *_left_out(cls, len(values)))  # an earlier version wrote it
     check_fields(cls, values)
     return cls(*values)
+
+
+def _left_out(cls: type[Any], given: int) -> list[Any]:
+    """The last fields of a class, as they are when nothing is said of them."""
+    defaults = [field.default for field in fields(cls)[given:]]
+    if MISSING in defaults:
+        raise CodecError(f"{cls.__name__} with {given} fields instead of {len(fields(cls))}")
+    return defaults
 
 
 def is_of_rules(cls: type[Any]) -> bool:

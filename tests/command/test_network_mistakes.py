@@ -235,17 +235,18 @@ def test_a_given_duration_replaces_that_of_the_file(folder: Path) -> None:
 
 # --- what one engine serves and a network does not --------------------------------------------------------------------
 
-REMOTE_CURE = "leave this rule out, or evaluate it with headwater run --remote limits=FILE"
+REMOTE_CURE = "describe it, as in remote: {limits: {file: limits.csv}}"
+LOOKS_UP = FIRE.replace("Temp(area = Smoke.area)", "Temp(value > REMOTE.limits[area])")
 
 
 def test_a_lookup_in_a_rule_file_is_refused_where_it_stands(folder: Path) -> None:
-    (folder / "fire.tesla").write_text(FIRE.replace("Temp(area = Smoke.area)", "Temp(value > REMOTE.limits[area])"))
+    (folder / "fire.tesla").write_text(LOOKS_UP)
     with pytest.raises(NetworkFileError) as raised:
         read(folder, GOOD)
     (found,) = raised.value.diagnostics
     assert (found.file, found.line) == (str(folder / "fire.tesla"), 2)
     assert found.shown[found.caret :].startswith("REMOTE.limits")
-    assert (found.message, found.hint) == ("networks do not serve remote tables yet", REMOTE_CURE)
+    assert (found.message, found.hint) == ("the network has no remote table 'limits'", REMOTE_CURE)
 
 
 @pytest.mark.parametrize(
@@ -265,6 +266,70 @@ def test_a_lookup_in_an_inline_rule_is_refused_where_it_stands(folder: Path, rul
     assert (found.file, found.line) == (str(folder / "network.yaml"), 17)
     assert found.shown[found.caret :].startswith("REMOTE.limits")
     assert found.hint == REMOTE_CURE
+
+
+REMOTE = """
+remote:
+  limits: {sqlite: limits.db, query: 'select most from limits where area = ?', keys: [area]}
+  names: names.csv
+  risk: {python: 'risks:risk'}
+  streets: {redis: '127.0.0.1:6379', key: 'street:{area}', at: [p1, p3]}
+remote_strategy: lazy
+"""
+ONE_TREE = GOOD.replace("strategy: mt", "strategy: st")
+
+
+def test_remote_tables_are_described_for_nodes_wherever_they_run(folder: Path) -> None:
+    (folder / "fire.tesla").write_text(LOOKS_UP)
+    network = read(folder, ONE_TREE + REMOTE).network
+    tables = {table.name: table for table in network.tables}
+    assert network.remote_strategy == "lazy"
+    assert list(tables) == ["limits", "names", "risk", "streets"]
+    assert tables["names"].description == f"{{file: {folder / 'names.csv'}}}"
+    assert f"sqlite: {folder / 'limits.db'}" in tables["limits"].description
+    assert (tables["streets"].at, tables["names"].at) == (("p1", "p3"), ())
+    assert "at" not in tables["streets"].description
+
+
+def test_a_function_as_a_table_is_only_simulated(folder: Path) -> None:
+    (folder / "fire.tesla").write_text(LOOKS_UP)
+    network_file = read(folder, ONE_TREE + REMOTE)
+    (reason,) = [found for found in network_file.only_simulated if "function" in found.message]
+    assert reason.message == "the table risk is a function, which only a simulation and headwater run call"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("names: names.csv", "limits: names.csv", "there are two tables limits [call one of them otherwise]"),
+        ("names: names.csv", "2nd: names.csv", "a table must have a name of letters, digits and _"),
+        ("names: names.csv", "names: {fiel: names.csv}", "the table names names no provider [did you mean 'file'?]"),
+        ("at: [p1, p3]", "at: [p1, p4]", "there is no node 'p4' [nodes: p1, p2, p3]"),
+        ("at: [p1, p3]", "at: []", "at: names the nodes that reach the table [write at: [p3, p4]]"),
+        ("at: [p1, p3]", "fresh: 10min", "networks do not serve tables whose elements change at any time yet"),
+        ("keys: [area]", "keys: [area, street]", "a key of the table limits has 2 values, not 1"),
+        ("keys: [area]}", "keys: [area], at: p2}", "no node reaches all of limits, streets, and under st one node"),
+        ("strategy: lazy", "strategy: lasy", "unknown strategy 'lasy' [did you mean 'lazy'?"),
+        ("limits: {sqlite", "limit: {sqlite", "the network has no remote table 'limits' [did you mean 'limit'?]"),
+    ],
+)
+def test_what_is_wrong_with_a_remote_table_is_said_where_it_stands(
+    folder: Path, old: str, new: str, expected: str
+) -> None:
+    (folder / "fire.tesla").write_text(LOOKS_UP)
+    assert old in REMOTE
+    found = mistakes(folder, ONE_TREE + REMOTE.replace(old, new))
+    assert any(expected in mistake for mistake in found), found
+
+
+def test_every_root_of_several_trees_must_reach_the_tables(folder: Path) -> None:
+    (folder / "fire.tesla").write_text(LOOKS_UP)
+    (folder / "network.yaml").write_text(ONE_TREE + REMOTE)
+    for strategy in ("centr", "st", "st-pp", "inev"):
+        assert len(read_network(folder / "network.yaml", strategy=strategy).network.tables) == 4
+    with pytest.raises(NetworkFileError, match="under mt every node with a sink looks into tables") as raised:
+        read_network(folder / "network.yaml", strategy="mt")
+    assert "not every node reaches streets" in str(raised.value)
 
 
 def test_calls_of_registered_functions_are_refused_and_those_of_built_in_ones_are_not(folder: Path) -> None:

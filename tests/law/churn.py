@@ -45,6 +45,7 @@ from tests.law.law import (
     wanted,
 )
 from tests.law.layouts import can_fall_back, impatient, random_planner, strike
+from tests.law.looked_up import tables_at_hand, tables_of
 from tests.law.networks import OUTLASTING, Birth, Draw, NetworkCase, small_case
 from tests.oracle import TooManyMatches, as_item, evaluate, primitive
 
@@ -197,6 +198,7 @@ def run(case: ChurnCase, strategy: str) -> Outcome:
             ),
             changes=changes_under(case, strategy),
             detection_us=case.detection_us,
+            remote=tables_of(case.whole, strategy, faults=True),
         )
 
 
@@ -231,6 +233,7 @@ def expected(case: ChurnCase, outcome: Outcome) -> list[dict[Any, Any]]:
                     present,
                     born,
                     network.types,
+                    remote=tables_at_hand(case.whole) if case.whole.tick_us else None,
                     matches_max=MATCHES_MAX,
                     read_max=READ_MAX,
                     since=since,

@@ -26,6 +26,7 @@ from headwater.protocol.wire import rows as wire_rows
 from tests.kit.patience import TooSlow as TooSlow
 from tests.kit.patience import time_limit as time_limit
 from tests.law.layouts import impatient, random_planner, strikes
+from tests.law.looked_up import tables_at_hand, tables_of
 from tests.law.networks import NetworkCase
 from tests.oracle import Found, Item, Scope, TooManyMatches, as_item, evaluate, holds, primitive
 
@@ -53,7 +54,10 @@ def expected(case: NetworkCase, born: Sequence[Event]) -> list[dict[Identity, Fo
     network = case.network
     try:
         with time_limit(ORACLE_SECONDS):
-            found = evaluate(network.rules, born, network.types, matches_max=MATCHES_MAX, read_max=READ_MAX)
+            remote = tables_at_hand(case) if case.tick_us else None
+            found = evaluate(
+                network.rules, born, network.types, remote=remote, matches_max=MATCHES_MAX, read_max=READ_MAX
+            )
     except (TooManyMatches, TooSlow) as error:
         raise Unjudged(str(error)) from None
     candidates: list[tuple[Item, Found | Event]] = [(primitive(event), event) for event in born]
@@ -189,6 +193,7 @@ def run(case: NetworkCase, strategy: str, faults: bool = False) -> Outcome:
                 tick_least_us=50, review_us=100, restless=case.seed % 4 != 0, patience=impatient(case.births)
             ),
             changes=strikes(case.seed, case.births) if strategy == "inev" else (),
+            remote=tables_of(case, strategy, faults=faults),
         )
 
 

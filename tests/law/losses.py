@@ -39,6 +39,7 @@ from tests.law.law import (
     time_limit,
 )
 from tests.law.layouts import impatient, random_planner, strikes
+from tests.law.looked_up import tables_of
 from tests.law.networks import Draw, NetworkCase, small_case
 
 Missing = str | frozenset[str]
@@ -244,6 +245,7 @@ def check_busy(case: NetworkCase, detection_us: int, strategy: str) -> Verdict:
                 ),
                 changes=strikes(case.seed, case.births) if strategy == "inev" else (),
                 detection_us=detection_us,
+                remote=tables_of(case, strategy, faults=True),
             )
         return judge_busy(case, outcome)
     except Unjudged:

@@ -1,8 +1,8 @@
 """Random networks with rules, sources, sinks and a trace, from a seed: what the law is tested on.
 
-Rules come from ``law.generators`` and cover every operator; count windows and remote tables are left out, since a
-network does not serve them. Times are stretched so that the delays of links are sometimes much smaller than windows,
-sometimes comparable and sometimes larger. ``NetworkCase.features`` says what a case exercises.
+Rules come from ``law.generators`` and cover every operator; count windows are left out, since a network does not serve
+them, and lookups, which ``law.looked_up`` draws. Times are stretched so that the delays of links are sometimes much
+smaller than windows, sometimes comparable and sometimes larger. ``NetworkCase.features`` says what a case exercises.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ Size = Literal["small", "large"]
 Birth = tuple[int, int, Event]
 """When the event reaches its source in virtual time, the position of the source in the network, the event."""
 
-UNSERVED = ("window: events", "where: remote")
-"""Features of rules that networks refuse (count windows) or that stay out (remote tables)."""
+COUNTED, LOOKING_UP = "window: events", "where: remote"
+UNSERVED = (COUNTED, LOOKING_UP)
+"""Features of rules that networks refuse (count windows) or that are drawn only where tables are (``looked_up``)."""
 
 CONTESTED = ("chain: last", "chain: first", "chain: n-last", "chain: n-first")
 """Features of rules in which what is withheld below could change a selection above."""
@@ -58,6 +59,8 @@ class NetworkCase:
     faults_seed: int = 0
     faults: Faults | None = None
     """What goes wrong in a run with faults; None: what the seed says."""
+    tick_us: int = 0
+    """Where rules look into remote tables: how long a tick of their versions lasts."""
 
     def chosen_faults(self) -> Faults:
         return self.faults if self.faults is not None else random_faults(self.network, self.faults_seed, self.span_us)
@@ -73,11 +76,11 @@ class NetworkCase:
         return at_us - event.ts > self.network.sources[source].lateness_us
 
 
-def network_case(seed: int, size: Size | None = None) -> NetworkCase:
+def network_case(seed: int, size: Size | None = None, unserved: Sequence[str] = UNSERVED) -> NetworkCase:
     """The case of a seed (and a size; without one most are small), always the same."""
     rng = random.Random(f"network {seed} {size}")
     chosen: Size = size or ("small" if rng.random() < 0.85 else "large")
-    return Maker(rng, chosen, chance_of_seed(seed)).case(seed)
+    return Maker(rng, chosen, chance_of_seed(seed), unserved).case(seed)
 
 
 Draw = Callable[[int], NetworkCase]
@@ -105,8 +108,11 @@ def numbered(births: Iterable[Birth], sources: Sequence[Source]) -> tuple[Birth,
 class Maker:
     """Makes one case: first the rules, then who is where, then what happens."""
 
-    def __init__(self, rng: random.Random, size: Size, equal: random.Random | None = None) -> None:
+    def __init__(
+        self, rng: random.Random, size: Size, equal: random.Random | None = None, unserved: Sequence[str] = UNSERVED
+    ) -> None:
         self.rng = rng
+        self.unserved = unserved
         self.equal = equal  # draws classes of equal values
         self.size = size
         self.features: set[str] = {f"size: {size}"}
@@ -143,7 +149,7 @@ class Maker:
             maker = ContestedMaker if self.apart and not rules and self.chance(0.6) else RuleMaker
             equal = drawn(self.equal, features)
             made = maker(self.rng, f"r{len(rules) + 1}", rules, features, equal).make(len(rules) + 1 == count)
-            if features.isdisjoint(UNSERVED) and (not self.apart or self.divides(made, features)):
+            if features.isdisjoint(self.unserved) and (not self.apart or self.divides(made, features)):
                 if "rule: contested" in features:
                     self.alone = next(leaves(made.pattern.root)).type
                 rules.append(made)
@@ -384,7 +390,7 @@ def describe(case: NetworkCase) -> str:
     lines += ["from headwater.deploy.simulation.faults import *"] if case.faults is not None else []
     lines += ["from headwater.protocol.events import Event, EventType", "from headwater.protocol.expressions import *"]
     lines += [
-        "from headwater.protocol.network import Link, Network, Sink, Source",
+        "from headwater.protocol.network import DescribedTable, Link, Network, Sink, Source",
         "from headwater.protocol.pattern import *",
     ]
     lines += ["from headwater.protocol.subscriptions import Subscription"]
@@ -394,8 +400,11 @@ def describe(case: NetworkCase) -> str:
         lines += [f"{name} = (", *(f"    {each!r}," for each in getattr(network, name)), ")"]
     lines += ["births = ("]
     lines += [f"    ({at_us}, {source}, {event_code(event)})," for at_us, source, event in case.births]
-    lines += [")", f"network = Network(tuple(TYPES.values()), {network.nodes!r}, links, sources, sinks, rules)"]
+    tables = f", tables={network.tables!r}" if network.tables else ""
+    lines += [")"]
+    lines += [f"network = Network(tuple(TYPES.values()), {network.nodes!r}, links, sources, sinks, rules{tables})"]
     seeds = f"seed={case.seed}, faults_seed={case.faults_seed}, faults={case.faults!r}"
+    seeds += f", tick_us={case.tick_us}" if case.tick_us else ""
     lines += [f"case = NetworkCase(network, births, {seeds})"]
     return "\n".join(lines)
 

@@ -88,7 +88,7 @@ def test_the_least_recently_used_elements_make_room_by_bytes() -> None:
     assert kept(memory, "abcd") == ["a", "c", "d"]
     supplied(memory, "e", None)
     assert len(kept(memory, "abcde")) == 3
-    assert memory.bytes <= memory.cache_bytes
+    assert memory.kept_bytes <= memory.cache_bytes
 
 
 def test_an_element_larger_than_the_cache_is_not_kept() -> None:
@@ -112,7 +112,7 @@ def test_elements_that_are_used_for_a_while_free_their_room_afterwards() -> None
     assert kept(memory, "a") == ["a"]
     now_s[0] = 10.1
     assert kept(memory, "a") == []
-    assert memory.bytes == 0
+    assert memory.kept_bytes == 0
     supplied(memory, "a", Versions.always(2))
     assert kept(memory, "a") == ["a"]
 

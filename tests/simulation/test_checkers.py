@@ -358,7 +358,7 @@ def test_late_rows_inside_the_network_are_noticed(monkeypatch: pytest.MonkeyPatc
     def late(self: JoinTask, rows: Any, work: Any) -> None:
         right(self, rows, work)
         if not self.ordered:
-            self.engine.watermark = max(self.engine.watermark, rows[0][0])
+            self.engine.watermark = self.engine._applied = max(self.engine.watermark, rows[0][0])
 
     monkeypatch.setattr(JoinTask, "accept", late)
     network = a_network(rule(chain("A a", each("B b", 40_000, "a")), name="pairs"))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from headwater.coordinator.daemon.api.models import RuleBody
 from headwater.coordinator.daemon.operations import RequestRefused, already_deployed
+from headwater.protocol.analysis.lookups import reaching, tables_of
 from headwater.protocol.events import EventType
-from headwater.protocol.expressions import Remote, walk
 from headwater.protocol.languages import (
     PrintError,
     RuleTextError,
@@ -22,6 +22,7 @@ from headwater.protocol.languages import (
 from headwater.protocol.languages.composite_types import composite_types
 from headwater.protocol.languages.foreign_syntax import Language
 from headwater.protocol.languages.rule_texts import LANGUAGES
+from headwater.protocol.network import DescribedTable
 from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
@@ -72,12 +73,13 @@ def read_rules(
     strategy: str,
     *,
     replaces: bool = False,
+    tables: Collection[DescribedTable] = (),
 ) -> ReadRules:
     """The rules of texts, which may read what deployed rules emit. RuleTextError or RequestRefused if they cannot be
     served.
 
     The deployed rules are read again with them, as text, so that what one emits is known to the other, names stay
-    unique, and circles are found. Those that the texts replace are not.
+    unique, and circles are found. Those that the texts replace are not. ``tables``: the remote tables there are.
     """
     names = rule_names(sources)
     redeployed = [name for name in deployed if name in names]
@@ -92,7 +94,7 @@ def read_rules(
         raise RequestRefused(409, already_deployed(redeployed))
     rules = tuple(rule for rule in parsed.rules if rule.name in names)
     for rule in rules:
-        _check_served(rule, strategy)
+        _check_served(rule, strategy, tables)
     new_types = tuple(event_type for name, event_type in parsed.types.items() if name not in types)
     return ReadRules(rules, new_types)
 
@@ -114,7 +116,7 @@ def shown_rule(rule: Rule) -> tuple[str, str]:
     return str(source.text), source.language
 
 
-def _check_served(rule: Rule, strategy: str) -> None:
+def _check_served(rule: Rule, strategy: str, tables: Collection[DescribedTable]) -> None:
     window = getattr(rule.pattern.root, "window", None)
     if window is not None and window.unit == "events" and strategy_of(strategy).filters:
         raise RequestRefused(
@@ -122,9 +124,17 @@ def _check_served(rule: Rule, strategy: str) -> None:
             f"rule {rule.name!r} has a window that counts events, which only a place that sees them all can do; "
             f"the strategy of this network is {strategy}: give the rule a window of time",
         )
-    looked_at = [*rule.pattern.where, *(attribute.value for attribute in rule.attributes)]
-    if any(isinstance(part, Remote) for expression in looked_at for part in walk(expression)):
-        raise RequestRefused(400, f"rule {rule.name!r} looks into a remote table; networks do not serve these yet")
+    needed, known = tables_of(rule), [table.name for table in tables]
+    for name in sorted(needed - set(known)):
+        hint = f"the tables are {listed(known)}" if known else "its file describes none"
+        raise RequestRefused(
+            400, f"rule {rule.name!r} looks into {name!r}, which is no remote table of this network; {hint}"
+        )
+    places = {node for table in tables for node in table.at}
+    if any(table.at for table in tables if table.name in needed) and not reaching(places, tables, needed):
+        raise RequestRefused(
+            400, f"rule {rule.name!r} looks into {listed(sorted(needed))}; no node reaches all of them"
+        )
 
 
 def read_subscription(text: str, deployed: Iterable[Rule], types: Mapping[str, EventType]) -> Subscription:

@@ -333,7 +333,12 @@ class Api:
     ) -> ReadRules:
         machine = self._daemon.machine
         return read_rules(
-            _texts(body), deployed, machine.registry.types, machine.coordinator.strategy, replaces=replaces
+            _texts(body),
+            deployed,
+            machine.registry.types,
+            machine.coordinator.strategy,
+            replaces=replaces,
+            tables=machine.setup.network.tables,
         )
 
     async def undeploy(self, request: web.Request) -> web.Response:

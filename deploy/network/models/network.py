@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ from headwater.deploy.network.models.statistics import StatisticsPart
 from headwater.deploy.network.models.topology import EventAttributes, LinkPart, Nodes
 from headwater.deploy.network.values import OneOf, QuantityEntry, TextEntry, lasting
 from headwater.deploy.network.yaml_tree import Scalar
+from headwater.node.remote.policies import POLICIES
 from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.text import listed
 
@@ -63,6 +64,20 @@ class NetworkPart(FilePart):
     rules: Annotated[tuple[RuleText, ...], OneOrMore()] = Field(
         (), description="Rule files (.tesla, .sase), or rules themselves."
     )
+    remote: Annotated[Any, Given()] = Field(
+        None,
+        description="Tables that rules look into, by name, each with its provider.",
+        json_schema_extra={"type": "object"},
+    )
+    remote_strategy: Annotated[
+        str | None,
+        OneOf(
+            "the strategy for remote tables",
+            "unknown strategy {text!r}",
+            f"strategies: {listed(POLICIES)}",
+            choices=tuple(POLICIES),
+        ),
+    ] = Field(None, description="How rules come by what they look up.")
     strategy: Annotated[
         str | None,
         OneOf(

@@ -5,6 +5,7 @@ Reading touches nothing and depends on no library: Prometheus and the record fil
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
@@ -226,6 +227,42 @@ def _rule_errors(observed: Observed) -> Values:
 def _reports(observed: Observed) -> Values:
     for name, number in sorted(observed.counters.reports.items()):
         yield (name,), number
+
+
+# -------------------------------------------------------------------------------------------------------- remote tables
+
+
+def _requests(field: str) -> _Read:
+    def read(observed: Observed) -> Values:
+        if observed.fetching is not None:
+            for table, figures in sorted(observed.fetching.figures.items()):
+                yield (table,), getattr(figures, field)
+
+    return read
+
+
+for _name, _field, _help in (
+    ("requests", "requests", "Requests to the provider of a remote table."),
+    ("requests_failed", "failures", "Those that were not answered, or not in time."),
+    ("requests_refused", "refusals", "Those that were answered with a refusal, or with something that is no value."),
+    ("request_seconds", "latency_s", "How long those that were answered took, together."),
+):
+    _metric(f"remote_{_name}_total", "counter", ("table",), _help)(_requests(_field))
+
+
+@_metric(
+    "remote_under_way", "gauge", ("table",), "Elements of a remote table that were asked for and have not come yet."
+)
+def _under_way(observed: Observed) -> Values:
+    if observed.core is not None:
+        for table, number in sorted(Counter(table for table, _ in observed.core.memory.under_way).items()):
+            yield (table,), number
+
+
+@_metric("remote_waiting", "gauge", (), "Evaluations, and events behind them, that wait for elements of remote tables.")
+def _awaiting(observed: Observed) -> Values:
+    if observed.core is not None:
+        yield (), observed.core.awaiting()
 
 
 # ---------------------------------------------------------------------------------------------------------------- links

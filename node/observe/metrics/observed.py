@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from headwater.node.observe.accounts import LinkAccounts
 from headwater.node.observe.metrics.counters import NodeCounters
+from headwater.node.remote.guard import Figures
 
 if TYPE_CHECKING:
     from headwater.node.core import NodeCore
@@ -63,6 +64,13 @@ class EdgeView(Protocol):
     def devices(self) -> Mapping[int, DevicesView]: ...
 
 
+class FetchingView(Protocol):
+    """What is read of the providers of remote tables."""
+
+    @property
+    def figures(self) -> Mapping[str, Figures]: ...
+
+
 class EdgeEnd(NamedTuple):
     """The other end of a source or a sink."""
 
@@ -102,6 +110,7 @@ class Observed:
     hub: HubView | None = None
     journal: JournalView | None = None
     edge: EdgeView | None = None
+    fetching: FetchingView | None = None
     ends: Sequence[EdgeEnd] = ()
     version: str = ""
     peers: Sequence[str] = ()

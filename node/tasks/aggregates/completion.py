@@ -228,7 +228,7 @@ def _arguments(plan: RulePlan, candidate: _Candidate) -> list[Any]:
 
 
 def _compiled(rule: Rule, catalog: Catalog) -> RulePlan:
-    ((plan, _),) = catalog.engine(Whole(rule)).program.plans
+    ((plan, _),) = catalog.program(Whole(rule)).plans
     return plan
 
 

@@ -76,6 +76,8 @@ def asking_rule(rule: Rule, below: Collection[str]) -> AskingRule | None:
     base_where = [conjunct for conjunct in where if conjunct not in accepting and not roles_of(conjunct) & asked_roles]
     steps = tuple(step for step in root.steps if not (isinstance(step, Aggregate) and step.name in able))
     needed = [*accepting, *(output.value for output in rule.attributes)]
+    if any(isinstance(part, Remote) for expression in needed for part in walk(expression)):
+        return None  # what is judged after the answers have come does not wait for remote elements
     kept = dict.fromkeys(
         name for expression in needed for name in sorted(parameters_of(expression)) if name not in able
     )

@@ -1,0 +1,92 @@
+"""The section ``remote:`` of a network file: which tables there are, and what nodes must know to ask them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from headwater.deploy.descriptions.remote import NAME, AskedPart, PythonPart, part_in
+from headwater.deploy.network.file import DescribedTables
+from headwater.deploy.network.sections import known_node
+from headwater.deploy.network.yaml_file import Sheet
+from headwater.deploy.network.yaml_tree import Scalar, tree_of
+from headwater.protocol.languages import Diagnostic
+from headwater.protocol.network import DescribedTable
+
+EXAMPLE: Final = "write limits: {file: limits.csv}"
+FILES: Final = ("file", "sqlite", "password_file", "token_file")
+"""Entries that name a file beside the network file."""
+
+
+def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) -> DescribedTables:
+    """The tables of the section; mistakes are noted in the sheet."""
+    if not isinstance(section, yaml.MappingNode):
+        sheet.error(section, "remote: names tables, each with its provider", EXAMPLE)
+        return DescribedTables()
+    tables: list[DescribedTable] = []
+    only_simulated: list[Diagnostic] = []
+    lengths: dict[str, int | None] = {}
+    for key, value in section.value:
+        name = str(key.value)
+        if not isinstance(key, yaml.ScalarNode) or not NAME.fullmatch(name):
+            sheet.error(key, "a table must have a name of letters, digits and _", "as in limits: {..}")
+            continue
+        if name in lengths:
+            sheet.error(key, f"there are two tables {name}", "call one of them otherwise")
+            continue
+        lengths[name] = None
+        described, places = _apart(value)
+        at = tuple(_nodes(sheet, places, nodes))
+        part = part_in(sheet, name, described)
+        if part is None:
+            continue
+        if isinstance(part, AskedPart) and part.fresh is not None:
+            cure = "leave fresh: out, or evaluate the rule with headwater run --remote"
+            sheet.error(part.at("fresh"), "networks do not serve tables whose elements change at any time yet", cure)
+        if isinstance(part, PythonPart):
+            message = f"the table {name} is a function, which only a simulation and headwater run call"
+            at_mark = part.place.start_mark.index
+            only_simulated.append(sheet.source.diagnostic(at_mark, message, "name another provider"))
+        everywhere = set(at) == set(nodes)
+        text = _text(tree_of(described), sheet.path.parent)
+        tables.append(DescribedTable(name, text, () if everywhere else at))
+        lengths[name] = len(part.keys) or None if isinstance(part, AskedPart) else None
+    return DescribedTables(tuple(tables), lengths, tuple(only_simulated))
+
+
+def _apart(node: yaml.Node) -> tuple[yaml.Node, yaml.Node | None]:
+    """What describes the provider, and the nodes that reach it."""
+    if not isinstance(node, yaml.MappingNode):
+        return node, None
+    places = [value for key, value in node.value if key.value == "at"]
+    rest = [(key, value) for key, value in node.value if key.value != "at"]
+    if not places:
+        return node, None
+    return yaml.MappingNode(node.tag, rest, node.start_mark, node.end_mark, node.flow_style), places[0]
+
+
+def _nodes(sheet: Sheet, places: yaml.Node | None, nodes: Mapping[str, yaml.Node]) -> list[str]:
+    if places is None:
+        return []
+    tree = tree_of(places)
+    names = [tree] if isinstance(tree, Scalar) else tree
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, Scalar) for name in names):
+        sheet.error(places, "at: names the nodes that reach the table", "write at: [p3, p4]")
+        return []
+    known = [known_node(sheet, name, nodes) for name in names]
+    return list(dict.fromkeys(name for name in known if name is not None))
+
+
+def _text(tree: Any, folder: Path) -> str:
+    """The description for node processes, which run elsewhere: with the whole names of files."""
+    entries: dict[str, Any] = {"file": tree} if isinstance(tree, Scalar) else dict(tree.items())
+    plain: dict[str, Any] = {}
+    for key, value in entries.items():
+        if isinstance(value, Scalar):
+            plain[str(key)] = str((folder / value).absolute()) if key in FILES else str(value)
+        else:
+            plain[str(key)] = [str(item) for item in value]
+    return yaml.safe_dump(plain, default_flow_style=True, allow_unicode=True, width=1 << 30, sort_keys=False).strip()

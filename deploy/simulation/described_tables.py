@@ -1,0 +1,54 @@
+"""The remote tables of a network file, for a simulation of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Final
+
+from headwater.deploy.descriptions.remote import described
+from headwater.deploy.simulation.remote import Elements, SimulatedTables
+from headwater.node.engine.asking import Key
+from headwater.node.remote.guard import Guard
+from headwater.node.remote.policies import DEFAULT
+from headwater.node.remote.tables import Behind
+from headwater.node.remote.waiting import LoopThread
+from headwater.protocol.network import Network
+from headwater.protocol.remote import RemoteTable, Versions
+
+LATENCY_US: Final = (200, 2_000)
+"""In virtual time, of every table: about that of a server in the same building."""
+
+
+@contextmanager
+def simulated_tables(network: Network) -> Iterator[SimulatedTables]:
+    """The tables as their providers have them now. Connections are given back at the end."""
+    tables = {table.name: described(table.name, table.description, shown=table.name) for table in network.tables}
+    guards = {
+        name: Guard(table.provider, table.limits, table=name)
+        for name, table in tables.items()
+        if isinstance(table, Behind)
+    }
+    loop = LoopThread([guard.close for guard in guards.values()])
+    try:
+        for guard in guards.values():
+            loop.run(guard.check())
+        elements = {
+            name: partial(_asked, loop, guards[name]) if name in guards else _at_hand(table)
+            for name, table in tables.items()
+        }
+        at = {table.name: table.at for table in network.tables if table.at}
+        strategy = network.remote_strategy or DEFAULT
+        yield SimulatedTables(elements, LATENCY_US, reached_from=at, strategy=strategy)
+    finally:
+        loop.close()
+
+
+def _asked(loop: LoopThread, guard: Guard, key: Key) -> Versions | None:
+    return loop.run(guard.fetch_when_there((key,)))[key]
+
+
+def _at_hand(table: object) -> Elements:
+    assert isinstance(table, RemoteTable)
+    return table.versions

@@ -1,0 +1,69 @@
+"""Remote tables in virtual time: what they answer, and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from headwater.deploy.simulation.links import Interval
+from headwater.node.effects import Fetch, Fetched, FetchFailed
+from headwater.node.engine.asking import Key
+from headwater.node.remote.memory import CACHE_BYTES, Memory
+from headwater.node.remote.policies import DEFAULT
+from headwater.protocol.remote import Versions
+
+TIME_LIMIT_US = 1_000_000  # for so long a node waits for an answer that is lost
+
+Elements = Callable[[Key], Versions | None]
+"""What a table has for a key; None: nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedTables:
+    """The tables of a simulated network, how they answer, and how nodes make use of them."""
+
+    tables: Mapping[str, Elements] = field(default_factory=dict)
+    latency_us: tuple[int, int] = (0, 0)
+    """The least and the most time between a question and its answer."""
+    loss: float = 0.0
+    """Share of questions that are never answered."""
+    repeats: float = 0.0
+    """Share of answers that come twice."""
+    outages: tuple[Interval, ...] = ()
+    """When no table answers."""
+    reached_from: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Of tables that not every node reaches, those that do; others are never answered."""
+    strategy: str = DEFAULT
+    """How rules come by elements: a row of ``node.remote.policies``."""
+    cache_bytes: int = CACHE_BYTES
+
+    def memory(self) -> Memory:
+        """That of a node."""
+        return Memory(self.tables, policy=self.strategy, cache_bytes=self.cache_bytes, foresight=False)
+
+
+class Answers:
+    """When what comes back in one run."""
+
+    def __init__(self, remote: SimulatedTables, seed: int) -> None:
+        self._remote = remote
+        self._random = random.Random(f"{seed} remote")
+
+    def to(self, node: str, fetch: Fetch, now_us: int) -> Iterator[tuple[int, Fetched | FetchFailed]]:
+        """What a node is told, and when."""
+        remote, chance = self._remote, self._random
+        for table, key in fetch.places:
+            if node not in remote.reached_from.get(table, (node,)):
+                continue
+            arrival_us = now_us + chance.randint(*remote.latency_us)
+            if any(start <= now_us < end for start, end in remote.outages):
+                yield arrival_us, FetchFailed(((table, key),))
+                continue
+            if chance.random() < remote.loss:
+                yield now_us + TIME_LIMIT_US, FetchFailed(((table, key),))
+                continue
+            fetched = Fetched(((table, key, remote.tables[table](key)),))
+            yield arrival_us, fetched
+            if chance.random() < remote.repeats:
+                yield arrival_us + chance.randint(*remote.latency_us), fetched

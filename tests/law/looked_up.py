@@ -1,0 +1,132 @@
+"""Random networks whose rules look into remote tables: wherever they are evaluated and whenever elements come, every
+sink receives what the oracle says, which has the tables at hand.
+
+Elements come after a drawn time, from none to longer than the windows, some twice, some never before they are asked for
+again, and not at all while no table answers; under every policy and with a cache of any size.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from headwater.deploy.simulation.remote import SimulatedTables
+from headwater.node.remote.memory import ENTRY_BYTES
+from headwater.node.remote.policies import POLICIES
+from headwater.protocol.expressions import Attribute, Binary, Expression, Remote
+from headwater.protocol.network import DescribedTable
+from headwater.protocol.pattern import OutputAttribute, Rule, leaves
+from headwater.protocol.remote import RemoteValue, Versions
+from tests.law.behind import DATA_SETS, drawn, looks_up, with_lookups
+from tests.law.generators import TYPES
+from tests.law.networks import COUNTED, NetworkCase, Size, network_case
+
+TABLES = ("table", "sets")
+OF_ANOTHER = 0.7
+SHOWN = 0.2
+"""How often a composite shows what was looked up."""
+
+
+def looked_up_case(seed: int, size: Size | None = None) -> NetworkCase:
+    """The case of a seed with rules that look something up; as it was if none of its rules can."""
+    case = network_case(seed, size, (COUNTED,))
+    rng = random.Random(f"looked up {seed}")
+    emitted = Counter(rule.emits for rule in case.network.rules)
+    looking = [of_another(with_lookups(rule, rng), rng) for rule in case.network.rules]
+    rules = tuple(showing(rule, rng) if emitted[rule.emits] == 1 else rule for rule in looking)
+    network = replace(case.network, rules=rules, tables=placed(case.network.nodes, rng))
+    return replace(case, network=network, tick_us=tick_of(case))
+
+
+def reached_case(seed: int) -> NetworkCase:
+    """A small case whose tables every node reaches, whichever are left."""
+    case = looked_up_case(seed, "small")
+    everywhere = tuple(replace(table, at=()) for table in case.network.tables)
+    return replace(case, network=replace(case.network, tables=everywhere))
+
+
+def placed(nodes: Sequence[str], rng: random.Random) -> tuple[DescribedTable, ...]:
+    """The tables; in half of the cases not every node reaches each of them, but one reaches all."""
+    if rng.random() < 0.5:
+        return tuple(DescribedTable(table, "") for table in TABLES)
+    one = rng.choice(nodes)
+    others = [[node for node in nodes if node == one or rng.random() < 0.3] for _ in TABLES]
+    return tuple(DescribedTable(table, "", tuple(at)) for table, at in zip(TABLES, others, strict=True))
+
+
+def tick_of(case: NetworkCase) -> int:
+    """Versions follow each other as fast as events do."""
+    last = max((event.ts for _, _, event in case.births), default=0)
+    return max(1, last // 20)
+
+
+def showing(rule: Rule, rng: random.Random) -> Rule:
+    """Now and then with an attribute that was looked up for the first part, if that is one event of a source."""
+    first = next(leaves(rule.pattern.root))
+    certain = not hasattr(rule.pattern.root, "parts") or rule.pattern.root.parts[0] is first
+    if not looks_up(rule) or first.type not in TYPES or not certain or rng.random() >= SHOWN:
+        return rule
+    shown = OutputAttribute("shown", "any", Remote("table", (Attribute(first.role, "id"),)))
+    return replace(rule, attributes=(*rule.attributes, shown))
+
+
+def of_another(rule: Rule, rng: random.Random) -> Rule:
+    """The rule with some comparisons of two parts turned into lookups: a value with what another stands for."""
+
+    def turned(conjunct: Expression) -> Expression:
+        match conjunct:
+            case Binary("<" | "<=" | ">" | ">=" | "!=", Attribute(one, "v"), Attribute(other, "v", index)) if (
+                one != other and rng.random() < OF_ANOTHER
+            ):
+                return replace(conjunct, right=Remote("table", (Attribute(other, "id", index),)))
+        return conjunct
+
+    return replace(rule, pattern=replace(rule.pattern, where=tuple(map(turned, rule.pattern.where))))
+
+
+def element(data: int, table: str, tick_us: int, key: tuple[int, ...]) -> Versions | None:
+    """What a table of a data set has for a key, its versions as far apart as the case says."""
+    versions = drawn(data, table, *key)
+    return None if versions is None else Versions(tuple(since * tick_us for since in versions.times), versions.values)
+
+
+class AtHand:
+    """A table for the oracle."""
+
+    def __init__(self, data: int, table: str, tick_us: int) -> None:
+        self._of = partial(element, data, table, tick_us)
+
+    def lookup(self, arguments: tuple[int, ...], ts: int) -> RemoteValue:
+        versions = self._of(arguments)
+        return None if versions is None else versions.at(ts)
+
+
+def tables_at_hand(case: NetworkCase) -> dict[str, AtHand]:
+    return {table: AtHand(case.seed % DATA_SETS, table, case.tick_us) for table in TABLES}
+
+
+def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTables | None:
+    """The tables as a run finds them; None where the rules of the case look nothing up."""
+    if not case.tick_us:
+        return None
+    rng = random.Random(f"tables {case.seed} {strategy} {faults}")
+    one_place = not strategy.startswith("mt")  # the roots of these are wherever sinks are
+    tick_us = case.tick_us
+    most_us = rng.choice((0, 0, tick_us // 10, tick_us, 5 * tick_us, 30 * tick_us))
+    outages = []
+    if faults and rng.random() < 0.3:
+        begins = rng.randint(0, case.span_us + 1)
+        outages.append((begins, begins + rng.randint(1, 10 * tick_us)))
+    return SimulatedTables(
+        {table: partial(element, case.seed % DATA_SETS, table, tick_us) for table in TABLES},
+        (rng.choice((0, most_us)), most_us),
+        loss=rng.choice((0.0, 0.2)) if faults else 0.0,
+        repeats=rng.choice((0.0, 0.2)) if faults else 0.0,
+        outages=tuple(outages),
+        reached_from={table.name: table.at for table in case.network.tables if table.at} if one_place else {},
+        strategy=rng.choice(list(POLICIES)),
+        cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
+    )

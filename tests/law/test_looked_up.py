@@ -1,0 +1,104 @@
+"""Rules that look into remote tables, in random networks against the oracle, for HEADWATER_LOOKUPS_SECONDS."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from headwater.node.core import NodeCore
+from headwater.node.effects import Effect, Fetch, Input
+from headwater.node.remote.policies import POLICIES
+from tests.kit.first_seed import first_seed
+from tests.law.behind import looks_up
+from tests.law.churn import check as check_churn
+from tests.law.churn import churn_case
+from tests.law.fuzz_lookups import reported, run_seeds
+from tests.law.law import SERVED, run
+from tests.law.looked_up import looked_up_case, reached_case, tables_of
+from tests.law.losses import check_loss, check_storm, loss_case, storm_case
+
+SECONDS = 60.0
+
+
+def test_every_policy_and_every_way_to_answer_is_drawn() -> None:
+    drawn = [
+        tables
+        for seed in range(200)
+        for strategy in SERVED[:2]
+        for faults in (False, True)
+        if (tables := tables_of(looked_up_case(seed, "small"), strategy, faults=faults)) is not None
+    ]
+    assert {tables.strategy for tables in drawn} == set(POLICIES)
+    assert any(tables.loss and tables.repeats and tables.outages for tables in drawn)
+    assert any(tables.latency_us == (0, 0) for tables in drawn)
+    assert any(tables.latency_us[0] for tables in drawn)
+
+
+@pytest.mark.parametrize("strategy", SERVED)
+def test_the_same_seed_gives_the_same_run(strategy: str) -> None:
+    for seed in range(40):
+        case = looked_up_case(seed, "small")
+        if any(map(looks_up, case.network.rules)):
+            one, other = run(case, strategy, True), run(case, strategy, True)
+            assert one.delivered == other.delivered
+            assert one.traffic == other.traffic
+            assert one.finished_us == other.finished_us
+
+
+def test_sinks_receive_what_rules_find_that_have_all_tables_at_hand() -> None:
+    seconds = float(os.environ.get("HEADWATER_LOOKUPS_SECONDS", SECONDS))
+    seeds, tally = run_seeds(first_seed(), None, seconds)
+    print(f"{seeds} seeds: {tally}")
+    for failure in tally.failures:
+        pytest.fail(reported(failure), pytrace=False)
+    assert tally.matches
+
+
+def test_a_node_that_was_saved_and_restored_goes_on_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that crashes is made of its last snapshot and the inputs since then, and must do the same again: beside
+    every node runs another that was restored from it at some time, and does what it does."""
+    rng = random.Random("twins")
+    twins: dict[int, NodeCore] = {}
+    handle = NodeCore.handle
+    compared = 0
+
+    def both(core: NodeCore, received: Input, now_us: int) -> list[Effect]:
+        nonlocal compared
+        if rng.random() < 0.02:
+            twins[id(core)] = NodeCore.restored(core.save())
+        twin = twins.get(id(core))
+        effects = handle(core, received, now_us)
+        if twin is not None:
+            assert handle(twin, received, now_us) == effects
+            compared += any(isinstance(effect, Fetch) for effect in effects)
+        return effects
+
+    monkeypatch.setattr(NodeCore, "handle", both)
+    for seed in range(120):
+        case = looked_up_case(seed, "small")
+        if any(map(looks_up, case.network.rules)):
+            for strategy in ("st", "mt-pp", "inev"):
+                twins.clear()
+                run(replace(case, seed=3 * case.seed + 1), strategy)
+    assert compared
+
+
+def test_changes_and_losses_change_no_result() -> None:
+    until = time.monotonic() + float(os.environ.get("HEADWATER_LOOKUPS_SECONDS", SECONDS)) / 2
+    seed, matches = first_seed(), 0
+    while time.monotonic() < until or not matches:
+        for strategy in SERVED if any(map(looks_up, reached_case(seed).network.rules)) else ():
+            verdicts = []
+            if (changing := churn_case(seed, reached_case)) is not None:
+                verdicts.append(check_churn(changing, strategy))
+            if (stormy := storm_case(seed, reached_case, changes=seed % 2 == 0)) is not None:
+                verdicts.append(check_storm(stormy, strategy))
+            if (losing := loss_case(seed, reached_case)) is not None:
+                verdicts.append(check_loss(losing, strategy))
+            assert not any(verdict.wrong for verdict in verdicts), (seed, strategy, verdicts)
+            matches += sum(verdict.matches for verdict in verdicts)
+        seed += 1

@@ -1,0 +1,152 @@
+"""Elements of remote tables as effects and inputs of a node's core."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.coordinator.core import Coordinator
+from headwater.node.core import FETCH_AGAIN_US, NodeCore
+from headwater.node.effects import (
+    Born,
+    Deliver,
+    Effect,
+    Fetch,
+    Fetched,
+    FetchFailed,
+    OrderReceived,
+    Report,
+    SetTimer,
+    Tell,
+    TimerFired,
+)
+from headwater.node.remote.memory import Memory
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Network, Sink, Source
+from headwater.protocol.remote import Versions
+from headwater.protocol.subscriptions import Subscription
+
+T = EventType("T", [("org", "string"), ("vol", "int")])
+RULE = "Over: SEQ(T a, T b) WHERE b.vol > REMOTE.limits[a.org] WITHIN 10 s RETURN Over(org = a.org)"
+HUNDRED = Versions.always(100)
+
+
+class Node:
+    """A network of one node."""
+
+    def __init__(self, policy: str = "hybrid") -> None:
+        network = Network(
+            (T,),
+            ("p",),
+            (),
+            (Source("p", "T"),),
+            (Sink("p", Subscription("Over")),),
+            parse_rules([RuleText(RULE, "over", "sase")], [T]).rules,
+        )
+        self.coordinator = Coordinator(network, "st")
+        self.core = NodeCore("p", {}, memory=Memory({}, policy=policy))
+        self.now_us = 0
+        self.seq = 0
+        waiting = self.coordinator.begin()
+        while waiting:
+            _, order = waiting.pop(0)
+            for effect in self.core.handle(OrderReceived(order), 0):
+                if isinstance(effect, Tell):
+                    waiting += self.coordinator.reported("p", effect.report)
+
+    def given(self, received: Any) -> list[Effect]:
+        self.now_us += 1
+        return self.core.handle(received, self.now_us)
+
+    def born(self, org: str, vol: int) -> list[Effect]:
+        self.seq += 1
+        born_us = self.now_us + 1
+        return self.given(Born(0, (Event(T, born_us, "p", self.seq, {"org": org, "vol": vol}),)))
+
+
+def fetches(effects: list[Effect]) -> list[tuple[Any, ...]]:
+    return [effect.places for effect in effects if isinstance(effect, Fetch)]
+
+
+def delivered(effects: list[Effect]) -> list[str]:
+    return [row[3].attributes["org"] for effect in effects if isinstance(effect, Deliver) for row in effect.rows]
+
+
+def test_an_element_is_asked_for_once_and_the_core_goes_on() -> None:
+    node = Node()
+    node.born("acme", 1)
+    assert fetches(node.born("acme", 200)) == [(("limits", ("acme",)),)]
+    assert fetches(node.born("acme", 300)) == []
+    found = node.given(Fetched((("limits", ("acme",), HUNDRED),)))
+    assert delivered(found) == ["acme"] * 3
+    assert delivered(node.born("acme", 500)) == ["acme"] * 3
+
+
+def test_a_key_without_a_value_is_an_answer() -> None:
+    node = Node()
+    node.born("acme", 1)
+    node.born("acme", 200)
+    assert delivered(node.given(Fetched((("limits", ("acme",), None),)))) == []
+    assert node.core.awaiting() == 0
+
+
+def test_what_could_not_be_had_is_asked_for_again_after_a_while() -> None:
+    node = Node()
+    node.born("acme", 1)
+    place = ("limits", ("acme",))
+    assert fetches(node.born("acme", 200)) == [(place,)]
+    failed = node.given(FetchFailed((place,)))
+    assert [effect for effect in failed if isinstance(effect, SetTimer)] == [
+        SetTimer(node.now_us + FETCH_AGAIN_US, "fetch")
+    ]
+    assert Report("failed_fetches") in failed
+    node.now_us += FETCH_AGAIN_US
+    assert fetches(node.given(TimerFired("fetch"))) == [(place,)]
+    assert delivered(node.given(Fetched((("limits", ("acme",), HUNDRED),)))) == ["acme"]
+
+
+def test_an_answer_that_was_not_asked_for_or_comes_again_changes_nothing() -> None:
+    node = Node()
+    assert Report("unasked_elements") in node.given(Fetched((("limits", ("acme",), HUNDRED),)))
+    node.born("acme", 1)
+    assert fetches(node.born("acme", 200))
+    answer = Fetched((("limits", ("acme",), HUNDRED),))
+    assert delivered(node.given(answer)) == ["acme"]
+    again = node.given(answer)
+    assert delivered(again) == []
+    assert Report("unasked_elements") in again
+    assert fetches(node.given(FetchFailed((("limits", ("acme",)),)))) == []
+
+
+def test_what_is_asked_for_survives_a_crash() -> None:
+    for policy in ("block", "cache", "last", "prefetch", "lazy", "hybrid"):
+        node = Node(policy)
+        node.born("acme", 1)
+        node.born("acme", 200)
+        node.given(Fetched((("limits", ("acme",), HUNDRED),)))
+        node.born("umbrella", 300)
+        node.born("umbrella", 400)
+        before = node.core.fetches()
+        assert before
+        node.core = NodeCore.restored(node.core.save())
+        assert node.core.fetches() == before
+        places = {place for fetch in before for place in fetch.places}
+        found: list[str] = []
+        while places:
+            effects = node.given(Fetched(tuple((*place, HUNDRED) for place in sorted(places))))
+            found += delivered(effects)
+            places = {place for effect in effects if isinstance(effect, Fetch) for place in effect.places}
+        assert "umbrella" in found, policy
+        assert node.core.awaiting() == 0
+
+
+def test_a_restored_core_has_at_hand_what_it_had() -> None:
+    node = Node()
+    node.born("acme", 1)
+    node.born("acme", 200)
+    node.given(Fetched((("limits", ("acme",), HUNDRED),)))
+    node.core = NodeCore.restored(node.core.save())
+    last = node.born("acme", 500)
+    assert delivered(last) == ["acme"] * 2
+    assert fetches(last) == []
