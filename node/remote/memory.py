@@ -93,11 +93,8 @@ class Memory:
         return waiting if self._foresight or waiting.only_last else replace(waiting, postpones=False)
 
     def finder(self, table: str) -> Callable[[Key], Any]:
-        find, lookups, fresh_s = (
-            self._cache.finder(table, self._used),
-            self._lookups_in(table),
-            self._fresh_s.get(table),
-        )
+        find, lookups = self._cache.finder(table, self._used), self.lookups.setdefault(table, Lookups())
+        fresh_s = self._fresh_s.get(table)
 
         def find_counted(key: Key) -> Any:
             element = find(key)

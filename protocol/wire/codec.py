@@ -97,7 +97,7 @@ def _part(name: str, values: tuple[Any, ...]) -> Any:
     if cls is None:
         raise CodecError(f"unknown part {name!r} in an encoded rule; it may come from a newer version")
     if len(values) < len(fields(cls)) and not is_of_rules(cls):
-        return cls(*values, *_left_out(cls, len(values)))  # an earlier version wrote it
+        values = (*values, *_left_out(cls, len(values)))  # an earlier version wrote it
     check_fields(cls, values)
     return cls(*values)
 
