@@ -170,6 +170,8 @@ RECORDS = (
     "now_us trace parts watermark last_seq",
     "now_us since_us sources",
     "now_us sources",
+    "now_us elements",
+    "now_us places",
 )
 """The fields of the records in journals, by the number of their kind. Add to it, and change nothing."""
 

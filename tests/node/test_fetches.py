@@ -45,7 +45,7 @@ class Node:
             parse_rules([RuleText(RULE, "over", "sase")], [T]).rules,
         )
         self.coordinator = Coordinator(network, "st")
-        self.core = NodeCore("p", {}, memory=Memory({}, policy=policy))
+        self.core = NodeCore("p", {}, memory=Memory((), policy=policy, foresight=False))
         self.now_us = 0
         self.seq = 0
         waiting = self.coordinator.begin()
