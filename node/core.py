@@ -50,7 +50,7 @@ TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been deliv
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
 TICK_MOST_US = 3_600_000_000  # even if no window bounds what rules need
 IDLE_DOUBLINGS = 8  # an idle node does its housekeeping up to 2^8 times less often
-FETCH_AGAIN_US = 1_000_000  # after a table could not be asked; whoever asks it has tried several times before
+FETCH_AGAIN_US = 1_000_000  # after a table could not be asked; by then the runtime has tried several times
 HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may still refer to them, and some more
 
 

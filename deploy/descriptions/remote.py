@@ -298,7 +298,7 @@ def imported(name: str, folder: Path) -> Callable[..., Any]:
 
 
 class _Option(Sheet):
-    """A description that is no file but a text that someone has typed."""
+    """A description that is no file but a text from the command line or the API."""
 
     def __init__(self, shown: str, text: str) -> None:
         self._text = text

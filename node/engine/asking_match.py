@@ -388,7 +388,7 @@ class AskingNextMatch(NextMatch):
 
     def _catch_up(self, stage: NextStage, run: Run, position: int, ts: float | None, held: Held | None) -> Held | None:
         """Take a run through the events since a position. ``ts``: it has just been taken to this stage by an event of
-        this time. ``held`` keeps the elements that have come; whoever waits first goes on under its number."""
+        this time. ``held`` keeps the elements that have come; the first run to wait again takes its number."""
         asking = self._asking
         needs = {} if held is None else held.needs
         work = [(stage, run, position, ts)]

@@ -94,7 +94,7 @@ CIRCUITS: Final = {
 
 
 class Breaker:
-    """Keeps requests from a provider that is away, so that nobody waits for what will fail."""
+    """Keeps requests from a provider that is away, so that no caller waits for what will fail."""
 
     def __init__(self, failures_max: int, open_s: float, clock: Callable[[], float], rng: random.Random) -> None:
         self.circuit = Circuit.CLOSED
@@ -115,7 +115,7 @@ class Breaker:
             self._until_s = now_s + self._open_s
             return 0.0
         if self.circuit is Circuit.TRYING and now_s >= self._until_s:
-            self._until_s = now_s + self._open_s  # whoever tried has gone without finding out
+            self._until_s = now_s + self._open_s  # the caller that tried was cancelled before it knew
             return 0.0
         return self._until_s - now_s
 

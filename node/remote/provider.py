@@ -23,7 +23,7 @@ Elements: TypeAlias = Mapping[Key, Versions]
 
 
 class ProviderError(HeadwaterError):
-    """A provider has not answered as it should: whoever runs it, or has described it, must act."""
+    """A provider has not answered as it should: its operator, or the author of its description, must act."""
 
 
 class Unreachable(ProviderError):
@@ -42,7 +42,7 @@ class Refused(ProviderError):
 
 
 class BadAnswer(ProviderError):
-    """It answers something that is no element: garbage, too much of it, or keys that nobody asked for."""
+    """It answers something that is no element: garbage, too much of it, or keys that it was not asked for."""
 
 
 class Provider:

@@ -54,7 +54,7 @@ class SqliteProvider(Provider):
         try:
             return await self._threads.run(self._translated, work, *arguments)
         except asyncio.CancelledError:
-            # Whoever asked has gone: end the query. The thread still holds the connection, so it is left to it.
+            # The caller has gone: end the query. The thread still holds the connection, so it is left to it.
             if self._connection is not None:
                 self._connection.interrupt()
                 self._connection = None

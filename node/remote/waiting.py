@@ -21,7 +21,7 @@ class LoopThread:
     every cell of a notebook is."""
 
     def __init__(self, at_end: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()) -> None:
-        """``at_end``: what is done in the loop before it ends, even if nobody has closed it."""
+        """``at_end``: what is done in the loop before it ends, even if its owner has not closed it."""
         self._at_end = tuple(at_end)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._end: weakref.finalize[Any, Any] | None = None
@@ -32,7 +32,7 @@ class LoopThread:
         try:
             return running.result()
         except BaseException:
-            running.cancel()  # with Ctrl-C the caller goes, and nobody waits for it any more
+            running.cancel()  # after Ctrl-C no caller waits for it any more
             raise
 
     def call(self, call: Callable[..., object], *arguments: Any) -> None:
@@ -79,7 +79,7 @@ def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
 
 class Threads:
     """Threads for calls that block, each used again for a while. Unlike those of a pool, one whose call never returns
-    keeps nobody from leaving."""
+    does not keep the program from ending."""
 
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
@@ -118,7 +118,7 @@ def _serve(jobs: SimpleQueue[Callable[[], None]], idle: list[SimpleQueue[Callabl
         except Empty:
             try:
                 idle.remove(jobs)
-            except ValueError:  # someone has just taken it, and the job is on its way
+            except ValueError:  # a caller has just taken it, and the job is on its way
                 continue
             return
         job()
