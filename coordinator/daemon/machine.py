@@ -31,7 +31,7 @@ from headwater.coordinator.daemon.inputs import (
 )
 from headwater.coordinator.daemon.operations import Operation, RequestPlanner, RequestRefused, Waiter, event_time
 from headwater.coordinator.daemon.operator_decisions import Decisions
-from headwater.coordinator.daemon.recovery import Memory, found_sentence, noted_network, why_not_ours
+from headwater.coordinator.daemon.recovery import CoordinatorMemory, found_sentence, noted_network, why_not_ours
 from headwater.coordinator.daemon.registry import Registry
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.losses import LostLink, LostNode
@@ -125,7 +125,7 @@ class Machine:
         self._answers: dict[str, Answered] = {}
         """The answer for each key that a client has given."""
         self._planner = RequestPlanner(self.coordinator, self.registry)
-        self.memory = Memory(pieces)
+        self.memory = CoordinatorMemory(pieces)
         self._early: list[LostNode | LostLink] = []
         """What an operator has given up before the nodes were sent a plan."""
         self.is_outdated = False

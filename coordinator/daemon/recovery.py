@@ -29,7 +29,7 @@ class _Recalled:
     pieces: dict[str, Noted] = field(default_factory=dict)
 
 
-class Memory:
+class CoordinatorMemory:
     """Nodes keep the newest state of the coordinator that it has told a plan of."""
 
     def __init__(self, pieces: Iterable[Noted] = ()) -> None:

@@ -38,7 +38,8 @@ def vocabulary() -> Vocabulary:
         **by_name(*get_args(requests.Request), requests.ChangeOutcome, *get_args(losses.Fact)),
         "Question": losses.DeliveryQuestion,  # its first name
         **by_name(machine.Machine, machine.Settings, machine.Past, LinkState),
-        **by_name(recovery.Memory, recovery._Recalled),
+        "Memory": recovery.CoordinatorMemory,  # its first name
+        **by_name(recovery._Recalled),
         **by_name(operations.Operation, operations.Waiter, operations.RequestPlanner),
         **by_name(registry.Registry, registry.Registration, registry.KeptSource, registry.KeptSink),
         **by_name(core.Coordinator, plan_contents.Contents, plan_contents._Retired, trees.TreeKeeper),

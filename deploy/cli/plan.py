@@ -13,7 +13,7 @@ import typer
 
 from headwater.coordinator.inev.model.case_costs import estimate
 from headwater.coordinator.inev.model.case_files import read_case
-from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.latency import LatencyBound, latency
 from headwater.coordinator.inev.model.latency_bounds import OFF, USUAL, LatencyTerms
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.plan.description import PlanningOutcome, as_json, in_words
@@ -22,7 +22,6 @@ from headwater.coordinator.inev.plan.plans import Plan
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.planners import DEFAULT, PLANNERS, PlanRequest
-from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.deploy.cli.common import say
 from headwater.deploy.network.file import read_network
 from headwater.deploy.network.planning_problem import network_problem

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import yaml
 
-from headwater.deploy.descriptions.remote import NAME, AskedPart, PythonPart, part_in
+from headwater.deploy.descriptions.remote import NAME, part_in
+from headwater.deploy.descriptions.remote_models import AskedPart, PythonPart
 from headwater.deploy.network.file import DescribedTables
 from headwater.deploy.network.sections import known_node
 from headwater.deploy.network.yaml_file import Sheet

@@ -55,7 +55,7 @@ class NotAtHand(Exception):
     """An element is missing, and the policy asks for one at a time."""
 
 
-class Asked:
+class AskedMarker:
     """In place of a table: its elements are asked for, and may come later."""
 
     asked = True
@@ -64,7 +64,7 @@ class Asked:
         return set()
 
 
-ASKED: Final = Asked()
+ASKED: Final = AskedMarker()
 
 
 class RemoteMemory(Protocol):
@@ -156,7 +156,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldEvaluation:
     """An evaluation that waits for elements."""
 
     serial: int
@@ -318,7 +318,7 @@ class Asking:
         """How many elements have come."""
         self.waited = 0
         """How many evaluations have been held so far."""
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldEvaluation] = {}
         self._serial = count()
         self._waiting_for: dict[Place, list[int]] = {}
         self._ready: dict[int, None] = {}
@@ -362,11 +362,11 @@ class Asking:
         end_ts: float,
         keeps_ts: float = FOREVER,
         number: int = 0,
-        again: Held | None = None,
-    ) -> Held:
+        again: HeldEvaluation | None = None,
+    ) -> HeldEvaluation:
         """The evaluation that has just run waits for what it has noted. ``again``: it has waited before."""
         self.waited += again is None
-        held = again or Held(next(self._serial), store, rule, what, number=number)
+        held = again or HeldEvaluation(next(self._serial), store, rule, what, number=number)
         held.what, held.end_ts, held.keeps_ts = what, end_ts, keeps_ts
         for place in self.noted:
             if held.needs.get(place, MISSING) is MISSING:
@@ -395,14 +395,14 @@ class Asking:
         for place in self.noted:
             self.memory.want(*place)
 
-    def _add(self, held: Held) -> None:
+    def _add(self, held: HeldEvaluation) -> None:
         self.held[held.serial] = held
         self._pausing += self.waiting_of[held.rule].pauses
         self._ends.setdefault((held.store, held.rule), Least()).add(held.end_ts, held.serial)
         if held.keeps_ts < FOREVER:
             self._keeps.setdefault(held.store, Least()).add(held.keeps_ts, held.serial)
 
-    def _release(self, serial: int) -> Held:
+    def _release(self, serial: int) -> HeldEvaluation:
         held = self.held.pop(serial)
         self._pausing -= self.waiting_of[held.rule].pauses
         self._ends[held.store, held.rule].remove(serial)
@@ -423,7 +423,7 @@ class Asking:
                     self._ready[serial] = None
         return bool(self._ready)
 
-    def take_ready(self) -> list[Held]:
+    def take_ready(self) -> list[HeldEvaluation]:
         """The evaluations that can go on, the one held longest first; they are held no longer."""
         ready = [self._release(serial) for serial in sorted(self._ready)]
         self._ready = {}
@@ -456,7 +456,7 @@ class Asking:
 
     # -------------------------------------------------------------------------------------------------------- saving
 
-    def restore(self, held: Iterable[Held]) -> None:
+    def restore(self, held: Iterable[HeldEvaluation]) -> None:
         """Continue with these evaluations."""
         self.held, self._waiting_for, self._ready = {}, {}, {}
         self._ends, self._keeps, self._pausing = {}, {}, 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from headwater.node.engine.asking import FOREVER, Asking, Held, Key, Least, NotAtHand, Timing
+from headwater.node.engine.asking import FOREVER, Asking, HeldEvaluation, Key, Least, NotAtHand, Timing
 from headwater.node.engine.next_match import NextMatch
 from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run, RunAhead
 from headwater.node.engine.runtime import Row
@@ -118,7 +118,7 @@ class AskingNextMatch(NextMatch):
         self._base = state.log_bases.setdefault(self._number, [0])
         self._positions = Least()
 
-    def restored(self, held: Iterable[Held]) -> None:
+    def restored(self, held: Iterable[HeldEvaluation]) -> None:
         """Evaluations of a snapshot wait again."""
         for entry in held:
             if entry.rule == self._number and entry.what[0] in ("run", "start"):
@@ -320,7 +320,7 @@ class AskingNextMatch(NextMatch):
         ts = min(ts, ended_ts)
         self._finish_run(stage, doubted((*run[:-1], tuple(run[-1])), doubts_of(run)), ts)
 
-    def _finish_run(self, stage: NextStage, run: Run, ts: float, held: Held | None = None) -> None:
+    def _finish_run(self, stage: NextStage, run: Run, ts: float, held: HeldEvaluation | None = None) -> None:
         """A run is complete: resolve its doubts, judge what is judged at the end, and emit it."""
         asking, store = self._asking, self._store
         asking.begin(self._number, None if held is None else held.needs)
@@ -347,7 +347,9 @@ class AskingNextMatch(NextMatch):
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
-    def _wait(self, what: tuple[Any, ...], row: Row, position: int | None = None, held: Held | None = None) -> None:
+    def _wait(
+        self, what: tuple[Any, ...], row: Row, position: int | None = None, held: HeldEvaluation | None = None
+    ) -> None:
         """The run waits for what was noted. ``position``: of the event, which is the newest unless it is given."""
         if position is None:
             if not self._log:
@@ -362,7 +364,7 @@ class AskingNextMatch(NextMatch):
     def _waiting_run(self, stage: NextStage, run: Run) -> tuple[Any, ...]:
         return "run", self._number, stage.number, tuple(run), doubts_of(run)
 
-    def retry(self, held: Held) -> None:
+    def retry(self, held: HeldEvaluation) -> None:
         """Go on with a run whose elements are there."""
         kind, _, number, *rest = held.what
         stage = self.stages[number]
@@ -374,7 +376,7 @@ class AskingNextMatch(NextMatch):
         self._positions.remove(held.serial)
         self._asking.begin(self._number, held.needs)
         moved: list[tuple[NextStage, Run]] = []
-        again: Held | None = held
+        again: HeldEvaluation | None = held
         if kind == "start":
             row = self._log[position - self._base[0]]
             if not self._start(stage, row, moved):
@@ -386,7 +388,9 @@ class AskingNextMatch(NextMatch):
             self._catch_up(stage, with_doubts(rest[0], rest[1]), position, None, again)
         self._trim()
 
-    def _catch_up(self, stage: NextStage, run: Run, position: int, ts: float | None, held: Held | None) -> Held | None:
+    def _catch_up(
+        self, stage: NextStage, run: Run, position: int, ts: float | None, held: HeldEvaluation | None
+    ) -> HeldEvaluation | None:
         """Take a run through the events since a position. ``ts``: it has just been taken to this stage by an event of
         this time. ``held`` keeps the elements that have come; the first run to wait again takes its number."""
         asking = self._asking

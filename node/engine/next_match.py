@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headwater.node.engine.asking import Held
+from headwater.node.engine.asking import HeldEvaluation
 from headwater.node.engine.next_plan import ACCEPTED, NextPlan, NextStage, Run
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.store import SWEEPS_PER_HORIZON, Store, StoreState
@@ -206,10 +206,10 @@ class NextMatch:
         """Whether some runs are decided by time alone."""
         return any(stage.complete and stage.many for stage in self.stages)
 
-    def restored(self, held: Iterable[Held]) -> None:
+    def restored(self, held: Iterable[HeldEvaluation]) -> None:
         """The store was restored with these evaluations waiting."""
 
-    def retry(self, held: Held) -> None:
+    def retry(self, held: HeldEvaluation) -> None:
         raise AssertionError("no run waits where nothing is asked for")
 
     def held(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import msgpack
 
-from headwater.node.engine.asking import MISSING, Held
+from headwater.node.engine.asking import MISSING, HeldEvaluation
 from headwater.node.engine.asking_match import DoubtedRun, with_doubts
 from headwater.node.engine.store import Store, StoreState
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
@@ -36,7 +36,7 @@ class WaitingState:
 
     applied: float
     queue: tuple[tuple[str, Any], ...] = ()
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldEvaluation, ...] = ()
 
 
 class SnapshotError(HeadwaterError):
@@ -246,7 +246,7 @@ def _waiting(saved: Any, watermark: float, value: Callable[[Any], Any]) -> Waiti
         applied,
         tuple((name, value(argument)) for name, argument in queue),
         tuple(
-            Held(serial, store, rule, value(what), _elements(needs, value), end_ts, keeps_ts, number)
+            HeldEvaluation(serial, store, rule, value(what), _elements(needs, value), end_ts, keeps_ts, number)
             for serial, store, rule, what, end_ts, keeps_ts, number, needs in held
         ),
     )

@@ -15,7 +15,7 @@ from types import CodeType
 from typing import Any, Protocol, cast
 
 from headwater.node.engine import asking
-from headwater.node.engine.asking import Asking, Counted, Doubtful, Held, NotAtHand, Site
+from headwater.node.engine.asking import Asking, Counted, Doubtful, HeldEvaluation, NotAtHand, Site
 from headwater.node.engine.codegen.store_builder import CompiledStore
 from headwater.node.engine.intake import all_of
 from headwater.node.engine.runtime import NAMES, Row
@@ -49,11 +49,11 @@ class NextMachine(Protocol):
 
     def held(self) -> int: ...
 
-    def restored(self, held: Iterable[Held]) -> None:
+    def restored(self, held: Iterable[HeldEvaluation]) -> None:
         """The store was restored with these evaluations waiting."""
         ...
 
-    def retry(self, held: Held) -> None:
+    def retry(self, held: HeldEvaluation) -> None:
         """Go on with a run that has waited for elements."""
         ...
 
@@ -351,7 +351,7 @@ class Store:
 
         return trigger
 
-    def _hold_trigger(self, rule: int, again: str, row: Row, held: Held | None = None) -> None:
+    def _hold_trigger(self, rule: int, again: str, row: Row, held: HeldEvaluation | None = None) -> None:
         assert self._asking is not None
         state = self.state
         arrival = state.arrival if held is None else held.what[3]
@@ -365,8 +365,8 @@ class Store:
         self.hold(rule, what, end_ts=end_ts, keeps_ts=row[0], again=held)
 
     def hold(
-        self, rule: int, what: tuple[Any, ...], *, end_ts: float, keeps_ts: float, again: Held | None = None
-    ) -> Held:
+        self, rule: int, what: tuple[Any, ...], *, end_ts: float, keeps_ts: float, again: HeldEvaluation | None = None
+    ) -> HeldEvaluation:
         """The evaluation that has just run waits for what it has noted: see ``Asking.hold``."""
         assert self._asking is not None
         return self._asking.hold(
@@ -411,7 +411,7 @@ class Store:
             except Exception as error:
                 self.failed(error)
 
-    def _judge(self, check: int, match: Composite, deadline: float | None, held: Held | None = None) -> None:
+    def _judge(self, check: int, match: Composite, deadline: float | None, held: HeldEvaluation | None = None) -> None:
         """``deadline``: what decides the match is kept as it was needed at this time."""
         asking = self._asking
         assert asking is not None
@@ -435,7 +435,7 @@ class Store:
         elif verdict:
             self.accept[check](match if verdict is True else verdict)
 
-    def retry(self, held: Held) -> None:
+    def retry(self, held: HeldEvaluation) -> None:
         """Go on with an evaluation whose elements are there."""
         kind = held.what[0]
         if kind == "trigger":
@@ -447,7 +447,7 @@ class Store:
             machine = next(machine for machine in self.machines if machine.plan.number == held.rule)
             machine.retry(held)
 
-    def _retry_trigger(self, held: Held) -> None:
+    def _retry_trigger(self, held: HeldEvaluation) -> None:
         asking, state = self._asking, self.state
         assert asking is not None
         _, again, row, arrival = held.what

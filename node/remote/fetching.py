@@ -30,7 +30,7 @@ HELD_MAX: Final = 10_000  # evaluations; each keeps a partial match and its elem
 BEHIND_EVENTS_MAX: Final = 100_000  # taken while one evaluation is held, which may need any of them: some 50 MB
 
 
-class Answer(NamedTuple):
+class FetchAnswer(NamedTuple):
     """What a provider has said of some keys of a table, or why it has not."""
 
     table: str
@@ -43,7 +43,7 @@ class Answer(NamedTuple):
 class Requests:
     """What is asked of one table. All methods run in the event loop."""
 
-    def __init__(self, guard: Guard, answered: Callable[[Answer], None]) -> None:
+    def __init__(self, guard: Guard, answered: Callable[[FetchAnswer], None]) -> None:
         self._guard = guard
         self._answered = answered
         self._keys: deque[Key] = deque()
@@ -67,9 +67,9 @@ class Requests:
                 asked_s = time.monotonic()
                 try:
                     elements = await self._guard.fetch_when_there(keys)
-                    answer = Answer(table, keys, elements, took_s=time.monotonic() - asked_s)
+                    answer = FetchAnswer(table, keys, elements, took_s=time.monotonic() - asked_s)
                 except Exception as error:
-                    answer = Answer(table, keys, {}, error)
+                    answer = FetchAnswer(table, keys, {}, error)
                 self._answered(answer)
         finally:
             worker = asyncio.current_task()
@@ -83,7 +83,7 @@ class Fetcher:
     def __init__(self, memory: Memory, guards: Mapping[str, Guard], loop: LoopThread) -> None:
         self.memory = memory
         self._loop = loop
-        self._inbox = Inbox()
+        self._inbox = AnswerInbox()
         self._requests = {table: Requests(guard, self._inbox.put) for table, guard in guards.items()}
         self._engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
@@ -148,20 +148,20 @@ class Fetcher:
                 self.memory.want(*place)
 
 
-class Inbox:
+class AnswerInbox:
     """Answers on their way from the event loop to the caller's thread."""
 
     def __init__(self) -> None:
-        self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self._answers: SimpleQueue[FetchAnswer] = SimpleQueue()
         self._pipe: tuple[int, int] | None = None
 
-    def put(self, answer: Answer) -> None:
+    def put(self, answer: FetchAnswer) -> None:
         self._answers.put(answer)
         if self._pipe is not None:
             with suppress(BlockingIOError):  # it is full of news already
                 os.write(self._pipe[1], b"!")
 
-    def take(self, *, wait: bool = False) -> Iterable[Answer]:
+    def take(self, *, wait: bool = False) -> Iterable[FetchAnswer]:
         """What has come, one after the other; ``wait``: at least one."""
         if self._pipe is not None:
             with suppress(BlockingIOError):

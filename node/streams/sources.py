@@ -1,4 +1,5 @@
-"""Events that enter at this node, remembered for as long as a later task may need them."""
+"""Sources at this node: their watermarks, which the clock or a trace promises, and their events, remembered for as long
+as a later task may need them."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A partial rule is a filter. The node that evaluates it forwards the bare events of its matches, and the node above
 evaluates its own pattern again on what arrives. It is fully determined by the rule and the roles it covers, so a node
-can split what it was given again for those below.
+can split what it was given again for those below. ``protocol.analysis.projection`` decides which roles one may combine.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.inev_networks import Example, random_network
 from headwater.coordinator.inev.model.case_files import case_from, read_case
-from headwater.coordinator.inev.model.latency import latencies, latency
+from headwater.coordinator.inev.model.latency import LatencyBound, latencies, latency
 from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.model.rules import Statistics
@@ -20,7 +20,7 @@ from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import best_centre, central_solution, centralised
-from headwater.coordinator.inev.search.search import Clock, LatencyBound, Search
+from headwater.coordinator.inev.search.search import Clock, Search
 from headwater.coordinator.inev.search.space import Space
 from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import NetworkFileError, read_network

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.inev_cases import random_case
 from headwater.coordinator.inev.model.case_files import Case, case_from, read_case
-from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.latency import LatencyBound, latency
 from headwater.coordinator.inev.model.problem import Problem, ProblemError
 from headwater.coordinator.inev.plan.description import PlanningOutcome, as_json
 from headwater.coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
@@ -21,7 +21,7 @@ from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.paper import paper_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import Clock, LatencyBound, Search, inev_plan
+from headwater.coordinator.inev.search.search import Clock, Search, inev_plan
 from headwater.coordinator.inev.search.space import Solution, Stream
 
 CASES = Path(__file__).parent / "inev_cases"

@@ -20,7 +20,7 @@ from benchmarks.inev_cases import random_case
 from headwater.coordinator.inev.model.awakenings import asking
 from headwater.coordinator.inev.model.case_costs import CaseCosts
 from headwater.coordinator.inev.model.case_files import case_from, read_case
-from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.latency import LatencyBound, latency
 from headwater.coordinator.inev.model.patterns import parse
 from headwater.coordinator.inev.model.physical_costs import PhysicalCosts
 from headwater.coordinator.inev.model.problem import Ask, EventNetwork, Problem, Query, event_network, primitive
@@ -32,7 +32,7 @@ from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import PUSHED_FIRST, Clock, LatencyBound, Search, inev_plan
+from headwater.coordinator.inev.search.search import PUSHED_FIRST, Clock, Search, inev_plan
 from headwater.coordinator.inev.search.space import Solution, Space
 from headwater.coordinator.layout.planner_interface import Ground
 from headwater.deploy.reporting.plan_picture import as_dot, as_svg

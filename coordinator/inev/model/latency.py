@@ -8,12 +8,23 @@ for takes the way to its furthest source and back, once all else is there.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from headwater.coordinator.inev.model.patterns import leaves, negated
 from headwater.coordinator.inev.model.problem import Problem, Projection
 from headwater.coordinator.inev.model.topology import bit_positions
 from headwater.coordinator.inev.plan.plans import Plan, Vertex
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyBound:
+    """Plans slower than ``at_most`` are refused; ``factor`` weighs work at nodes against hops."""
+
+    at_most: float
+    factor: float = 1.0
+
+    def obeyed(self, took: float) -> bool:
+        return took <= self.at_most * (1 + 1e-12)
 
 
 def partial_matches(projection: Projection, problem: Problem) -> float:

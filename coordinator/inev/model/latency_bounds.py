@@ -1,4 +1,7 @@
-"""Bounds on the latency of plans: how users state them, and what they mean for a given problem."""
+"""Bounds on the latency of plans: how users state them, and what they mean for a given problem.
+
+``search.search`` keeps plans within them.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.latency import LatencyBound, latency
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.search.baselines import centralised
-from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.strategy import CENTRAL
 

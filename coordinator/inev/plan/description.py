@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headwater.coordinator.inev.model.latency import LatencyBound
 from headwater.coordinator.inev.plan.plans import PlacedTask, Plan, Pull, TaskInput, Transfer, as_born
 from headwater.coordinator.inev.search.planners import PLANNERS
-from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.coordinator.inev.search.space import Space
 from headwater.protocol.text import plural
 

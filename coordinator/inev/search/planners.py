@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from headwater.coordinator.inev.model.latency import LatencyBound
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.plan.plans import Plan
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import LatencyBound, inev_plan
+from headwater.coordinator.inev.search.search import inev_plan
 from headwater.protocol.strategy import CENTRAL
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headwater.coordinator.inev.search.query_pulls import Asking
+from headwater.coordinator.inev.search.query_pulls import WaysToAsk
 from headwater.coordinator.inev.search.query_sets import QuerySets
 from headwater.coordinator.inev.search.space import Stream, Tasks
 
@@ -48,7 +48,7 @@ class QueryCosts:
         """Matches of a set found on one node."""
         self.many: dict[int, dict[int, float]] = {}
         """Matches of a set found at the sources of one of its types, each node with its own events of it."""
-        self.asking = Asking(search, self.full, around.step_price, around.pull)
+        self.asking = WaysToAsk(search, self.full, around.step_price, around.pull)
         self.least: dict[int, float] = {}
         """The cheapest node's part of ``full``."""
         self.offers: dict[int, list[tuple[Stream, list[float]]]] = {}

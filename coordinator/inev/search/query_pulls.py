@@ -10,7 +10,7 @@ from headwater.coordinator.inev.search.query_sets import QuerySets
 from headwater.coordinator.inev.search.space import Stream, Task
 
 
-class Asking:
+class WaysToAsk:
     """Ways to ask, beside what it costs to have sets of types at places (``full``), which may still be filled.
 
     ``step_price`` is added for every hop there and back. Without ``pull`` there are no ways.

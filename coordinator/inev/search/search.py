@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from headwater.coordinator.inev.model.latency import latency, partial_matches
+from headwater.coordinator.inev.model.latency import LatencyBound, latency, partial_matches
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.model.topology import LARGE_NODES
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
@@ -95,17 +95,6 @@ class Clock:
     def part(self, share: float) -> Clock:
         """A clock for the first part of it."""
         return self if self.budget is None else Clock(self.budget * share, self.now)
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyBound:
-    """Plans slower than ``at_most`` are refused; ``factor`` weighs work at nodes against hops."""
-
-    at_most: float
-    factor: float = 1.0
-
-    def obeyed(self, took: float) -> bool:
-        return took <= self.at_most * (1 + 1e-12)
 
 
 def inev_plan(

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from headwater.coordinator.inev.model.case_costs import estimate
-from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.latency import LatencyBound, latency
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
 from headwater.coordinator.inev.plan.well_formed import faults
@@ -17,7 +17,7 @@ from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.paper import paper_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import Clock, LatencyBound, Search
+from headwater.coordinator.inev.search.search import Clock, Search
 from headwater.coordinator.inev.search.space import Solution, Space
 from headwater.deploy.experiments.inev.generator import build, draw_case, with_rates
 from headwater.deploy.experiments.inev.repair import changed
