@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from headwater.node.engine.codegen.ahead import Lookup, add_ahead, lookups_of
 from headwater.node.engine.codegen.code import Writer
 from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
+from headwater.node.engine.codegen.lookup_keys import Lookup, add_ahead, lookups_of
 from headwater.node.engine.codegen.negations import negation_found
 from headwater.node.engine.codegen.rules import (
     RulePlan,

@@ -16,9 +16,9 @@ from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.stage_cost import StagePatience, StageWatch
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.step import FOREVER, Work
-from headwater.node.streams.duplicates import Once
 from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
 from headwater.node.streams.outlets import Outlet
+from headwater.node.streams.overlaps import Once
 from headwater.node.tasks.aggregates.completion import Completion
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.task import JoinTask

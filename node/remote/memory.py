@@ -16,8 +16,9 @@ from headwater.node.engine.asking import ASKED, MISSING, Key, Place, Waiting
 from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
 from headwater.node.remote.encoding import decode_elements, encode_elements
 from headwater.node.remote.policies import DEFAULT, policy_named
+from headwater.node.remote.prefetching import KeyClass
 from headwater.node.remote.provider import plain_key
-from headwater.node.remote.utility import CACHE_WEIGHT, FETCH_WEIGHT, KeyClass, Utility
+from headwater.node.remote.utility import CACHE_WEIGHT, FETCH_WEIGHT, Utility
 from headwater.protocol.remote import LookupTable, Versions
 
 __all__ = ["CACHE_BYTES", "ENTRY_BYTES", "Memory"]

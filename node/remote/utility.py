@@ -1,165 +1,18 @@
-"""What remote elements are worth, and when it is time to fetch one that nothing needs yet.
-
-A *class* is a lookup of a rule together with the roles that are bound when its key is known: one more event of the
-last of these roles (or one more run, under skip-till-next) is one more partial match of the class that needs the key.
-Counts are kept over a sliding window of the rule's length, as a current and a previous part that fades.
-docs/decisions/remote-utility.md says how this follows section 4 of the EIRES paper.
-"""
+"""What remote elements are worth: how many partial matches need them, now and probably later (EIRES, section 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import nlargest
-from typing import Final, Protocol
+from typing import Final
 
-from headwater.node.engine.asking import Key, Place
+from headwater.node.engine.asking import Place
+from headwater.node.remote.prefetching import LATEST_SHARE, KeyClass
 
 FETCH_WEIGHT: Final = 0.7
 """How much the present counts beside the future where it is decided what to fetch."""
 CACHE_WEIGHT: Final = 0.5
 """The same where it is decided what to keep."""
-REFRESH_EVERY: Final = 64  # partial matches of a class after which its slow figures are computed again
-FAILURES_MAX: Final = 32  # fetches ahead that came too late, or for nothing, before a class is thought unsuitable
-LIKELY_MAX: Final = 8  # keys that are fetched at once because they were frequent
 LATENCY_US: Final = 1000.0  # assumed of a table until the first of its elements has come
-LATEST_SHARE: Final = 0.1  # how much the latest figure counts in an average
-
-
-class KeyClass:
-    """The partial matches of one class over the last window, by the key that they need."""
-
-    __slots__ = (
-        "_before",
-        "_begun",
-        "_changed",
-        "_counts",
-        "_fade",
-        "_failed",
-        "_hits",
-        "_late",
-        "_memory",
-        "_numbered",
-        "_passed",
-        "_seeks_before",
-        "_until_refresh",
-        "_unused",
-        "early",
-        "fan_out",
-        "horizon",
-        "prefetches",
-        "seeks",
-        "table",
-    )  # fmt: skip
-
-    def __init__(
-        self, memory: Foresight, table: str, horizon: int, *, numbered: bool, early: bool, prefetches: bool
-    ) -> None:
-        """``horizon``: the window's length in event time, or in partial matches if ``numbered``.
-        ``early``: whether time passes between knowing the key and needing its element.
-        ``prefetches``: whether the rule's policy fetches anything before it is needed."""
-        self._memory = memory
-        self.table = table
-        self.horizon = max(1, horizon)
-        self._numbered = numbered
-        self.early = early
-        self.prefetches = prefetches
-        self.seeks = 0
-        """How often generated code has looked its keys up."""
-        self.fan_out = 1.0
-        """How many lookups a partial match of the class leads to."""
-        self._counts: dict[Key, int] = {}
-        self._before: dict[Key, int] = {}
-        self._fade = 0.0
-        """How much of the previous part still lies in the window."""
-        self._begun: float | None = None
-        self._until_refresh = REFRESH_EVERY
-        self._passed = self._seeks_before = 0
-        self._hits = self._late = self._unused = 0
-        self._failed = False
-        self._changed: float = 0.0
-
-    # ---------------------------------------------------------------------------------------------------------- counts
-
-    def add(self, key: Key, ts: float) -> None:
-        """One more partial match needs the key."""
-        counts = self._counts
-        counts[key] = counts.get(key, 0) + 1
-        self._until_refresh -= 1
-        if self._until_refresh <= 0:
-            self._refresh(ts)
-        if self.prefetches and self.early and self.suits(ts):
-            self._memory.fetch_ahead((self.table, key), self)
-
-    def of_key(self, key: Key) -> float:
-        """How many partial matches of the last window need the key."""
-        return self._counts.get(key, 0) + self._before.get(key, 0) * self._fade
-
-    def _refresh(self, ts: float) -> None:
-        self._until_refresh = REFRESH_EVERY
-        self._passed += REFRESH_EVERY
-        at = self._passed if self._numbered else ts
-        if self._begun is None:
-            self._begun = at
-        windows = (at - self._begun) / self.horizon
-        if windows >= 1:
-            self._before = self._counts if windows < 2 else {}
-            self._counts = {}
-            self._begun, windows = at, 0.0
-        self._fade = 1 - max(0.0, windows)
-        if self.seeks:
-            recent = (self.seeks - self._seeks_before) / REFRESH_EVERY
-            self.fan_out += LATEST_SHARE * (recent - self.fan_out)
-            self._seeks_before = self.seeks
-        if self.prefetches and not self.early:
-            self._fetch_likely()
-
-    def _fetch_likely(self) -> None:
-        """The key is known only with the event that needs it: fetch what was needed often, if it may be needed again
-        before it could come."""
-        soon = self._memory.latency_us(self.table)
-        likely = nlargest(LIKELY_MAX, self._counts.items(), key=lambda entry: entry[1])
-        for key, count in likely:
-            if count > 1 and self.horizon / count > soon:
-                self._memory.fetch_ahead((self.table, key), self)
-
-    # ---------------------------------------------------------------------------------------------------------- timing
-
-    def suits(self, ts: float) -> bool:
-        """Whether what was fetched when partial matches of this class appeared has mostly been used."""
-        if self._failed:
-            self._failed, self._changed = False, ts
-        if self._unused <= FAILURES_MAX or self._unused <= self._hits:
-            return True
-        if ts - self._changed > self.horizon:
-            self.forget()
-            return True
-        return False
-
-    def too_late(self) -> bool:
-        """Whether its elements mostly come after they are needed."""
-        return self._late > FAILURES_MAX and self._late > self._hits
-
-    def was_used(self) -> None:
-        self._hits += 1
-
-    def came_late(self) -> None:
-        self._late += 1
-
-    def was_unused(self) -> None:
-        self._unused += 1
-        self._failed = True
-
-    def forget(self) -> None:
-        """The history is too old to say anything."""
-        self._hits = self._late = self._unused = 0
-
-
-class Foresight(Protocol):
-    """What the classes need of the memory that they are kept for."""
-
-    def fetch_ahead(self, place: Place, by: KeyClass) -> None: ...
-
-    def latency_us(self, table: str) -> float: ...
 
 
 class Utility:

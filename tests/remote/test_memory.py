@@ -11,7 +11,7 @@ from headwater.node.engine.asking import MISSING
 from headwater.node.engine.program import compile_rules
 from headwater.node.remote.caches import CACHES, ENTRY_BYTES
 from headwater.node.remote.memory import Memory
-from headwater.node.remote.utility import FAILURES_MAX, REFRESH_EVERY, KeyClass
+from headwater.node.remote.prefetching import FAILURES_MAX, REFRESH_EVERY, KeyClass
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source, parse_rules

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from headwater.node.engine.codegen.ahead import add_ahead, lookups_of
 from headwater.node.engine.codegen.code import Piece, Writer
 from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
 from headwater.node.engine.codegen.joins import write_join
+from headwater.node.engine.codegen.lookup_keys import add_ahead, lookups_of
 from headwater.node.engine.codegen.negations import negation_deadline, negation_found
 from headwater.node.engine.codegen.postponing import in_doubt, plain_conditions
 from headwater.node.engine.codegen.repetitions import limit_deadline, limit_waits, limited_units, over_limit_found
