@@ -13,8 +13,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeAlias, assert_never
 
-from headwater.node import invariants as validation
-from headwater.node import snapshot
+from headwater.node import invariants, snapshot
 from headwater.node.effects import (
     Born,
     BornTogether,
@@ -31,7 +30,7 @@ from headwater.node.effects import (
     SourcesUnheard,
     TimerFired,
 )
-from headwater.node.engine.asking import Place
+from headwater.node.engine.waiting import Place
 from headwater.node.plans.forest import Forest
 from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.remote.memory import Memory
@@ -43,7 +42,7 @@ from headwater.node.streams.outlets import Outlet
 from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, Run, SetMode, Want
 from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
-from headwater.protocol.wire.columns import Columns
+from headwater.protocol.wire.received_columns import Columns
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow watermarks and forgets what has passed
 TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been delivered: about once per horizon
@@ -449,11 +448,11 @@ class NodeCore:
 
     def validate(self, now_us: int) -> list[str]:
         """What contradicts itself or is kept for too long, in sentences; nothing, unless there is a bug."""
-        return list(validation.broken(self, now_us))
+        return list(invariants.broken(self, now_us))
 
     def unfinished(self) -> list[str]:
         """What still waits for something, in sentences; nothing when all sources have ended and been heard."""
-        return list(validation.unfinished(self))
+        return list(invariants.unfinished(self))
 
     def held(self) -> int:
         """How many rows, partial matches and remembered identities are kept in all."""

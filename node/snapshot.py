@@ -26,7 +26,7 @@ from headwater.protocol.state import StateError as StateError
 from headwater.protocol.state.upgrading import EMPTY, with_fields
 from headwater.protocol.state.values import CLASSES, MADE, by_name
 from headwater.protocol.tallies import Extreme, Total
-from headwater.protocol.wire import codec
+from headwater.protocol.wire import rule_encoding
 from headwater.protocol.wire.link_wire import LinkWire
 
 
@@ -78,7 +78,7 @@ def _classes() -> dict[str, type]:
     """
     from headwater.node import core
     from headwater.node.daemon import duplicates as repeats
-    from headwater.node.daemon import journal_records, link_state, machine, replays, sink_state
+    from headwater.node.daemon import journal_records, link_state, machine, sink_state, trace_replays
     from headwater.node.delivery import matches, subscriptions
     from headwater.node.observe import selectivity
     from headwater.node.plans import (
@@ -97,12 +97,12 @@ def _classes() -> dict[str, type]:
     from headwater.node.step import Numbers
     from headwater.node.streams import (
         blockers,
-        duplicates,
         feeds,
         identity_map,
         neighbour_checks,
         outbox,
         outlets,
+        overlaps,
         sources,
     )
     from headwater.node.tasks import task
@@ -112,7 +112,7 @@ def _classes() -> dict[str, type]:
         **CLASSES,
         **by_name(Contest, PartialRule, Tally, Question, Total, Extreme),
         **by_name(core.NodeCore, core.NodeSettings, Numbers),
-        **by_name(machine.NodeMachine, sink_state.SinkState, replays.ReplayState, journal_records.Publication),
+        **by_name(machine.NodeMachine, sink_state.SinkState, trace_replays.ReplayState, journal_records.Publication),
         "LinkState": link_state.LinkState,
         "Outgoing": Outgoing,
         "JoinedParts": Joined,
@@ -135,7 +135,7 @@ def _classes() -> dict[str, type]:
         **by_name(masters.Slot, masters.PushPull),
         "Reach": awakening.PullReach,
         **by_name(neighbour_checks.Shapes, neighbour_checks.Testimony, blockers.Candidates),
-        **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, duplicates.Once, sources.LocalFeed, sources.EpochFeed),
+        **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, overlaps.Once, sources.LocalFeed, sources.EpochFeed),
         "Known": identity_map.IdentityMap,
         **by_name(identity_map._Stretch, outbox.Outbox, outbox.Inbox),
         **by_name(outlets.Outlet, outlets._Tap),
@@ -156,7 +156,12 @@ def _engine_parts(engine: Engine) -> tuple[Any, ...]:
     its canonical encoding."""
     program = engine.program
     (rule,) = program.rules
-    parts = codec.encode(rule), tuple(program.types.values()), tuple(program.composites.values()), engine.snapshot()
+    parts = (
+        rule_encoding.encode(rule),
+        tuple(program.types.values()),
+        tuple(program.composites.values()),
+        engine.snapshot(),
+    )
     return parts if engine.asking is None else (*parts, engine.memory)
 
 
@@ -164,7 +169,7 @@ def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any, memory: An
     from headwater.node.plans.catalog import compiled
     from headwater.node.tasks.rule_failures import NOTED
 
-    rule = codec.decode(encoded)
+    rule = rule_encoding.decode(encoded)
     declared = (*types, *composites)
     if (
         type(rule) is not Rule

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from headwater.protocol.events import Value
-from headwater.protocol.wire.codec import register
+from headwater.protocol.wire.rule_encoding import register
 
 # ------------------------------------------------------------------------------------------------------ made-up values
 

@@ -14,7 +14,7 @@ from typing import Final
 LINK_FRAMES: Final = 1
 """Frames of links (``protocol.links.frames``)."""
 RULE_ENCODING: Final = 1
-"""The canonical encoding of rules (``protocol.wire.codec``), on links and on disk."""
+"""The canonical encoding of rules (``protocol.wire.rule_encoding``), on links and on disk."""
 
 # ------------------------------------------------------------------------------------------- in the folder of a process
 

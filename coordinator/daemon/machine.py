@@ -70,7 +70,7 @@ from headwater.protocol.messages.plans import Adopt, CostsMore
 from headwater.protocol.messages.recovery import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
 from headwater.protocol.messages.trees import DropLink, UseLink
 from headwater.protocol.text import listed
-from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.rule_encoding import CodecError
 
 WAITING_MAX: Final = 1_000  # changes are made one by one, each costs all nodes new trees: more than this is a mistake
 KEYS_MAX: Final = 1_000  # answers remembered for those who ask again because they did not hear the first

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from headwater.coordinator.inev.model.measured_selectivities import MatchCount, Stage
 from headwater.protocol.messages.control import decode_statistics
-from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.rule_encoding import CodecError
 
 RATE_WINDOW_US: Final = 60_000_000
 EARLIER_MAX: Final = 40  # whispers of a node that are kept for its rates; one comes about every two seconds

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from headwater.coordinator.layout.fallback import StageName, all_fallen_back, home_of, name_of
-from headwater.coordinator.layout.graphs import Draft, FlowName, drafted
+from headwater.coordinator.layout.graph_building import Draft, FlowName, drafted
 from headwater.coordinator.layout.planner_interface import Routes
 from headwater.coordinator.layout.stages import Stage
 from headwater.protocol.graphs import Weight

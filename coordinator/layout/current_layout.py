@@ -12,7 +12,7 @@ from pathlib import Path
 
 from headwater.coordinator.layout.cost_watch import Fallen, Watched, watched_stages
 from headwater.coordinator.layout.fallback import all_fallen_back
-from headwater.coordinator.layout.graphs import Draft, drafted
+from headwater.coordinator.layout.graph_building import Draft, drafted
 from headwater.coordinator.layout.planner_interface import Ground, Planner, Routes, at_the_middle, within_reach
 from headwater.coordinator.layout.stages import Layout, RuleLayout
 from headwater.coordinator.requests import Change, FallBack, PlanAnew

@@ -9,7 +9,7 @@ from pathlib import Path
 from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
 from headwater.coordinator.inev.model.rules import Measured
 from headwater.protocol.pattern import Rule
-from headwater.protocol.wire.codec import digest
+from headwater.protocol.wire.rule_encoding import digest
 
 
 @dataclass(frozen=True, slots=True)

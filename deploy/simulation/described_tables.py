@@ -9,11 +9,11 @@ from typing import Final
 
 from headwater.deploy.descriptions.remote import described
 from headwater.deploy.simulation.remote import Elements, SimulatedTables
-from headwater.node.engine.asking import Key
+from headwater.node.engine.waiting import Key
 from headwater.node.remote.guard import Guard
 from headwater.node.remote.policies import DEFAULT
 from headwater.node.remote.tables import Behind
-from headwater.node.remote.waiting import LoopThread
+from headwater.node.remote.threads import LoopThread
 from headwater.protocol.network import Network
 from headwater.protocol.remote import RemoteTable, Versions
 

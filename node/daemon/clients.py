@@ -8,7 +8,7 @@ What they say to each other, as msgpack lists:
     node:   ["deliver", id, life, [[number, object], ..]]    client: ["got", id, life, number]
     client: ["unsubscribe", id]                         node: ["unsubscribed", id, why not or None]
 
-Replayers of prepared traces say more (``protocol.messages.replay``, served by ``node.daemon.replays``).
+Replayers of prepared traces say more (``protocol.messages.replay``, served by ``node.daemon.trace_replays``).
 
 Publications are counted by the client; one that comes again, because the answer to it got lost, is recognised.
 Deliveries are numbered by the node; one that comes again, because "got" was lost, is recognised by the client.
@@ -28,7 +28,7 @@ import msgpack
 
 from headwater.node.daemon.deliveries import SinkDeliveries
 from headwater.node.daemon.journal_records import Publication, Requested
-from headwater.node.daemon.replays import WORDS, Replays
+from headwater.node.daemon.trace_replays import WORDS, Replays
 from headwater.node.edge.interfaces import Arrival
 from headwater.node.edge.payloads import PayloadReader
 from headwater.node.traces.times import wrong_for_the_clock

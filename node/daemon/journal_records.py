@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.rule_encoding import CodecError
 
 _BIG: Final = 1 << 63
 

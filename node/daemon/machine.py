@@ -22,8 +22,8 @@ from headwater.node.daemon.duplicates import SeenCounters
 from headwater.node.daemon.journal_records import Publication, Record
 from headwater.node.daemon.link_state import LinkState
 from headwater.node.daemon.outputs import Outputs
-from headwater.node.daemon.replays import ReplayState
 from headwater.node.daemon.sink_state import Row, SinkState
+from headwater.node.daemon.trace_replays import ReplayState
 from headwater.node.remote.encoding import decode_elements
 from headwater.node.remote.memory import Memory
 from headwater.node.remote.policies import DEFAULT
@@ -36,8 +36,8 @@ from headwater.protocol.messages import control
 from headwater.protocol.messages.control import COORDINATOR, NodeConfig
 from headwater.protocol.messages.neighbour import Message
 from headwater.protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
-from headwater.protocol.wire.codec import CodecError
 from headwater.protocol.wire.link_wire import LinkWire
+from headwater.protocol.wire.rule_encoding import CodecError
 
 log = logging.getLogger("headwater.node")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headwater.node import effects
-from headwater.node.engine.asking import Place
+from headwater.node.engine.waiting import Place
 from headwater.protocol.messages import control
 
 

@@ -17,7 +17,7 @@ from headwater.protocol.errors import RuleError
 from headwater.protocol.messages.neighbour import Notify
 from headwater.protocol.messages.plans import PlannedSink
 from headwater.protocol.subscriptions import Subscription, without_covered
-from headwater.protocol.wire.columns import Columns
+from headwater.protocol.wire.received_columns import Columns
 
 Row = tuple[Any, ...]
 _ts_of = itemgetter(0)

@@ -23,8 +23,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.node.engine.asking import Asking, RemoteMemory
-from headwater.node.engine.asking_match import AskingNextMatch
 from headwater.node.engine.codegen.rules import RulePlan
 from headwater.node.engine.counting import TooManyChoices
 from headwater.node.engine.intake import Handler, Row, all_of, reordering, widening
@@ -35,6 +33,8 @@ from headwater.node.engine.running import run
 from headwater.node.engine.runtime import TooManySubsets
 from headwater.node.engine.snapshot import WaitingState, decode_snapshot, encode_snapshot
 from headwater.node.engine.store import Store
+from headwater.node.engine.waiting import Asking, RemoteMemory
+from headwater.node.engine.waiting_match import AskingNextMatch
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError, EventError, HeadwaterError, RuleError
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from headwater.node.engine.asking import HeldEvaluation
 from headwater.node.engine.next_plan import ACCEPTED, NextPlan, NextStage, Run
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.store import SWEEPS_PER_HORIZON, Store, StoreState
+from headwater.node.engine.waiting import HeldEvaluation
 from headwater.protocol.composites import Composite
 
 

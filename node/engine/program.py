@@ -20,7 +20,7 @@ from headwater.protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventTy
 from headwater.protocol.expressions import Attribute, Fold, Same, walk
 from headwater.protocol.functions import Functions
 from headwater.protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
-from headwater.protocol.wire.codec import digest
+from headwater.protocol.wire.rule_encoding import digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from typing import Any, cast
 
 import msgpack
 
-from headwater.node.engine.asking import MISSING, HeldEvaluation
-from headwater.node.engine.asking_match import DoubtedRun, with_doubts
 from headwater.node.engine.store import Store, StoreState
+from headwater.node.engine.waiting import MISSING, HeldEvaluation
+from headwater.node.engine.waiting_match import DoubtedRun, with_doubts
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
 from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import EventType

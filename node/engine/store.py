@@ -14,11 +14,11 @@ from itertools import count
 from types import CodeType
 from typing import Any, Protocol, cast
 
-from headwater.node.engine import asking
-from headwater.node.engine.asking import Asking, Counted, Doubtful, HeldEvaluation, NotAtHand, Site
+from headwater.node.engine import waiting
 from headwater.node.engine.codegen.store_builder import CompiledStore
 from headwater.node.engine.intake import all_of
 from headwater.node.engine.runtime import NAMES, Row
+from headwater.node.engine.waiting import Asking, Counted, Doubtful, HeldEvaluation, NotAtHand, Site
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
 
@@ -191,7 +191,7 @@ class Store:
         }
         if self._asking is not None:
             self.state.doubtful.too_many = self._asking.too_many_in_doubt
-            space |= asking.NAMES | {"guarded": self._guarded, "arrived": self._arrived, "later": self._later}
+            space |= waiting.NAMES | {"guarded": self._guarded, "arrived": self._arrived, "later": self._later}
             space |= {"misses": self._asking.misses}
             counted = {(a.rule, a.lookup): c for a, c in zip(self.compiled.aheads, self._counted, strict=True)}
             space |= {

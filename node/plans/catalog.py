@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from headwater.node.engine import Engine
-from headwater.node.engine.asking import ASKED
 from headwater.node.engine.program import Program, compile_rules
+from headwater.node.engine.waiting import ASKED
 from headwater.node.remote.memory import Memory
 from headwater.node.streams.blockers import Candidates
 from headwater.node.tasks.predicates import row_condition

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from headwater.node.engine.asking import MISSING, Key, Place
+from headwater.node.engine.waiting import MISSING, Key, Place
 from headwater.node.remote.provider import size_bytes
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.remote import Versions

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Unreachable, found_of
-from headwater.node.remote.waiting import Threads
+from headwater.node.remote.threads import Threads
 from headwater.protocol.remote import Versions
 
 

@@ -17,12 +17,12 @@ from queue import Empty, SimpleQueue
 from typing import Final, NamedTuple
 
 from headwater.node.engine import Engine, Program
-from headwater.node.engine.asking import Place
 from headwater.node.engine.intake import Row
+from headwater.node.engine.waiting import Place
 from headwater.node.remote.guard import Guard
 from headwater.node.remote.memory import Memory
 from headwater.node.remote.provider import Key
-from headwater.node.remote.waiting import LoopThread
+from headwater.node.remote.threads import LoopThread
 from headwater.protocol.composites import Composite
 from headwater.protocol.remote import Versions
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headwater.node.remote.provider import Elements, Key, Provider, Refused
 from headwater.node.remote.tables_in_files import load_remote_table
-from headwater.node.remote.waiting import Threads
+from headwater.node.remote.threads import Threads
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.remote import RemoteTable

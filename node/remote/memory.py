@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgpack
 
-from headwater.node.engine.asking import ASKED, MISSING, Key, Place, Waiting
+from headwater.node.engine.waiting import ASKED, MISSING, Key, Place, Waiting
 from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
 from headwater.node.remote.encoding import decode_elements, encode_elements
 from headwater.node.remote.policies import DEFAULT, policy_named

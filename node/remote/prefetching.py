@@ -11,7 +11,7 @@ from __future__ import annotations
 from heapq import nlargest
 from typing import Final, Protocol
 
-from headwater.node.engine.asking import Key, Place
+from headwater.node.engine.waiting import Key, Place
 
 REFRESH_EVERY: Final = 64  # partial matches of a class after which its slow figures are computed again
 FAILURES_MAX: Final = 32  # fetches ahead that came too late, or for nothing, before a class is thought unsuitable

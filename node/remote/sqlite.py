@@ -14,7 +14,7 @@ from urllib.parse import quote
 from headwater.node.remote.guard import USUAL
 from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Refused, Unreachable, sendable
 from headwater.node.remote.rows import Columns, Gathered, check_places
-from headwater.node.remote.waiting import Threads
+from headwater.node.remote.threads import Threads
 
 T = TypeVar("T")
 

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.node.engine import Engine, Program
-from headwater.node.engine.asking import MISSING
+from headwater.node.engine.waiting import MISSING
 from headwater.node.remote.fetching import Fetcher, FetchingEngine
 from headwater.node.remote.guard import USUAL, Guard, Limits
 from headwater.node.remote.memory import CACHE_BYTES, Memory
 from headwater.node.remote.policies import DEFAULT
 from headwater.node.remote.provider import Provider, ProviderError, Refused, Unreachable, plain_key
-from headwater.node.remote.waiting import LoopThread
+from headwater.node.remote.threads import LoopThread
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Value
 from headwater.protocol.expressions import Remote, walk

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from headwater.node.engine.asking import Place
+from headwater.node.engine.waiting import Place
 from headwater.node.remote.prefetching import LATEST_SHARE, KeyClass
 
 FETCH_WEIGHT: Final = 0.7

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
-from headwater.protocol.wire.columns import Columns
+from headwater.protocol.wire.received_columns import Columns
 
 Row = tuple[Any, ...]
 T = TypeVar("T")

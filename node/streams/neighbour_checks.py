@@ -15,7 +15,7 @@ from headwater.node.plans.catalog import Catalog
 from headwater.node.streams.identity_map import IdentityMap
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import HEADER_WIDTH, EventType
-from headwater.protocol.wire.columns import Columns
+from headwater.protocol.wire.received_columns import Columns
 
 Row = tuple[Any, ...]
 

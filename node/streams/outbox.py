@@ -17,7 +17,7 @@ from headwater.node.streams.neighbour_checks import Testimony, are_exact, is_exa
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Batch, Run, Watermark
-from headwater.protocol.wire.columns import Columns
+from headwater.protocol.wire.received_columns import Columns
 
 Row = tuple[Any, ...]
 

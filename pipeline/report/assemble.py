@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headwater.pipeline.prepare.prepared_trace import Manifest
 from headwater.pipeline.report.inputs import ReportNote
-from headwater.pipeline.report.matches import PERCENTILES
+from headwater.pipeline.report.latencies import PERCENTILES
 from headwater.pipeline.report.measured import MeasuredRun
 from headwater.pipeline.report.metrics import HELD, HELD_TOTAL, label
 from headwater.pipeline.report.tables import KINDS, Row, Tables

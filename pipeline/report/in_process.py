@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, RunFiles
-from headwater.pipeline.report.matches import (
+from headwater.pipeline.report.latencies import (
     CDF_SHARES,
     PERCENTILES,
     Latency,

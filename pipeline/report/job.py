@@ -12,7 +12,7 @@ from headwater.pipeline.report.assemble import assemble
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.in_process import RecordsInProcess
 from headwater.pipeline.report.inputs import Recorded, ReportNote, RunFiles, find_files
-from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.latencies import RunComparison, RunDeliveries
 from headwater.pipeline.report.measured import MeasuredRun, Spans
 from headwater.pipeline.report.metrics import Coverage, RunCounts
 from headwater.pipeline.report.on_spark import SparkRecords

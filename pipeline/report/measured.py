@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.inputs import Recorded
-from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.latencies import RunComparison, RunDeliveries
 from headwater.pipeline.report.metrics import Coverage, RunCounts
 
 

@@ -10,10 +10,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headwater.pipeline.prepare.prepared_trace import PreparedTrace
-from headwater.pipeline.report import matches, metrics
+from headwater.pipeline.report import latencies as matches
+from headwater.pipeline.report import metrics
 from headwater.pipeline.report.buckets import Buckets, bucket
 from headwater.pipeline.report.inputs import RunFiles, read_lines
-from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.latencies import RunComparison, RunDeliveries
 from headwater.pipeline.report.metrics import Coverage, RunCounts, mine
 from headwater.pipeline.report.reading import Identities, Span
 from headwater.pipeline.report.shape import Shape

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from headwater.pipeline.prepare.prepared_trace import PreparedTrace
 from headwater.pipeline.report.buckets import Buckets
-from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.latencies import RunComparison, RunDeliveries
 from headwater.pipeline.report.metrics import Coverage, RunCounts
 from headwater.pipeline.report.shape import Shape
 

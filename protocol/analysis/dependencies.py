@@ -19,7 +19,8 @@ class CircularDependency(Exception):
 
 
 def order_by_need(needs: Sequence[Collection[int]]) -> list[int]:
-    """The positions of ``needs``, each after those it needs and otherwise ascending; a ``Circle`` if there is none."""
+    """The positions of ``needs``, each after those it needs and otherwise ascending; a ``CircularDependency`` if
+    there is no such order."""
     sorter = TopologicalSorter(dict(enumerate(needs)))
     try:
         sorter.prepare()

@@ -22,8 +22,8 @@ from headwater.protocol.messages.recovery import Recall, Remember
 from headwater.protocol.network import DescribedTable, Source
 from headwater.protocol.streams import Filter, Part, Whole
 from headwater.protocol.subscriptions import Subscription
-from headwater.protocol.wire import codec
-from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire import rule_encoding
+from headwater.protocol.wire.rule_encoding import CodecError
 
 COORDINATOR: Final = "@coordinator"
 """The name under which nodes know the coordinator; no node can have it."""
@@ -136,7 +136,7 @@ class Answer:
 
 Control = Register | Configure | Ordered | Reported | SubscribeClient | UnsubscribeClient | Answer | Remember | Recall
 
-codec.register(
+rule_encoding.register(
     Source, DescribedTable, Subscription, PeerConfig, SourceConfig, SinkConfig, NodeConfig,
     Register, Configure, Ordered, Reported, SubscribeClient, UnsubscribeClient, Answer, Remember, Recall,
     *(getattr(memory, name) for name in (
@@ -158,12 +158,12 @@ codec.register(
 
 
 def encode(message: Control) -> bytes:
-    return codec.encode(message)
+    return rule_encoding.encode(message)
 
 
 def decode(data: bytes) -> Control:
     """The message, or a CodecError."""
-    message = codec.decode(data)
+    message = rule_encoding.decode(data)
     if not isinstance(message, Control):
         raise CodecError(f"{type(message).__name__} is not a message between a node and a coordinator")
     return message

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from headwater.protocol.events import EventType
 from headwater.protocol.state.kinds import Parts, StateError, StateKind, TupleKind, check_equal
-from headwater.protocol.wire import codec
+from headwater.protocol.wire import rule_encoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _Frozen(StateKind):
         super().__init__(name, cls)
         self._names = tuple(field.name for field in fields(cls))
         self._of = attrgetter(*self._names) if len(self._names) > 1 else None
-        self._is_rule = codec.is_of_rules(cls)
+        self._is_rule = rule_encoding.is_of_rules(cls)
 
     def check(self, names: tuple[str, ...]) -> None:
         check_equal(self.name, self._names, names)
@@ -58,7 +58,7 @@ class _Frozen(StateKind):
         if len(parts) != len(names):
             raise StateError(f"the saved state is damaged: {self.name!r} with {len(parts)} fields")
         if self._is_rule:
-            codec.check_fields(self.cls, parts)  # code is generated from rules, so they are what they may be
+            rule_encoding.check_fields(self.cls, parts)  # code is generated from rules, so they are what they may be
         instance: Any = object.__new__(self.cls)
         for name, part in zip(names, parts, strict=True):
             object.__setattr__(instance, name, part)
@@ -169,13 +169,13 @@ class Recipe(StateKind):
 
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
         where, *rest = value.recipe[1]
-        return (), [codec.encode(where), *rest]
+        return (), [rule_encoding.encode(where), *rest]
 
     def built(self, names: tuple[str, ...], parts: list[Any]) -> Any:
         where, event_type, is_composite = parts
         if type(event_type) is not EventType or type(is_composite) is not bool:
             raise StateError("the saved state is damaged: a condition on nothing")
-        return self._make(codec.decode(where), event_type, is_composite)
+        return self._make(rule_encoding.decode(where), event_type, is_composite)
 
 
 class Name(StateKind):

@@ -15,7 +15,7 @@ from headwater.protocol.messages.trees import CreateTree
 from headwater.protocol.state.classes import Made
 from headwater.protocol.state.kinds import StateError
 from headwater.protocol.subscriptions import Subscription
-from headwater.protocol.wire.columns import Columns
+from headwater.protocol.wire.received_columns import Columns
 
 
 def by_name(*classes: type) -> dict[str, type]:

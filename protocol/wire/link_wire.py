@@ -12,9 +12,9 @@ import msgpack
 from headwater.protocol.composites import CompositeSpec, carrying_spec
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Message
-from headwater.protocol.wire.codec import CodecError
 from headwater.protocol.wire.messages import SCHEMAS, Wire, checked, read_piecewise, read_plain
 from headwater.protocol.wire.rows import RowReader, Schemas, made_of
+from headwater.protocol.wire.rule_encoding import CodecError
 
 SCHEMAS_MAX: Final = 10_000  # of one link: far more types and rules than any network has, far less than hurts
 

@@ -24,9 +24,9 @@ from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Not
 from headwater.protocol.messages.tallies import Question, TallyAnswer, TallyRequest
 from headwater.protocol.pattern import Rule
 from headwater.protocol.tallies import Extreme, Total
-from headwater.protocol.wire import codec
-from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire import rule_encoding
 from headwater.protocol.wire.rows import TIME_MAX, RowReader, RowWriter, Schemas, read_value, written_value
+from headwater.protocol.wire.rule_encoding import CodecError
 
 _BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL, SCHEMAS = range(8)
 _SHIFT_MAX: Final = 1074  # the least float is 2 ** -1074: no sum of floats needs more
@@ -38,7 +38,7 @@ _LISTS: Final = tuple(bytes([0x90 + size]) for size in range(16))
 _BATCH_HEAD: Final = _LISTS[4] + bytes([_BATCH])
 _NOTIFY_HEAD: Final = _LISTS[4] + bytes([_NOTIFY])
 
-codec.register(
+rule_encoding.register(
     *(getattr(messages, name) for name in messages.CONTROL),
     *(getattr(tree_messages, name) for name in ("CreateTree", "TreeAck", "TreeNack", "LinkAgain")),
     subscriptions.Subscription,
@@ -107,14 +107,14 @@ class Wire:
     def _plain(self, message: Message) -> list[Any]:
         match message:
             case Awakening(number, serial, least_us, greatest_us, where):
-                packed = [[name, codec.encode(conditions)] for name, conditions in where]
+                packed = [[name, rule_encoding.encode(conditions)] for name, conditions in where]
                 return [_AWAKENING, number, serial, least_us, greatest_us, packed]
             case TallyRequest(number, questions, floor_us):
                 return [_ASK, number, [_plain_question(question) for question in questions], floor_us]
             case TallyAnswer(number, answers):
                 return [_TELL, number, [[serial, tallies.to_plain(part)] for serial, part in answers]]
             case _:
-                return [_OTHER, codec.encode(message)]
+                return [_OTHER, rule_encoding.encode(message)]
 
     def _items(self, run: Run) -> list[bytes]:
         """``[streams, blocker, identity]`` of events that the neighbour has, ``[streams, blocker, None, rows]``."""
@@ -220,7 +220,7 @@ def read_plain(plain: Any, reader: RowReader) -> Message:
             bounds = _ts(least_us), _ts(greatest_us)
             return Awakening(_integer(number), _integer(serial), *bounds, tuple(map(_conditions, where)))
         case [4, bytes(encoded)]:
-            message = codec.decode(encoded)
+            message = rule_encoding.decode(encoded)
             if not isinstance(message, _MESSAGES):
                 raise CodecError(f"{type(message).__name__} is not a message between neighbours")
             return cast(Message, message)
@@ -304,7 +304,7 @@ def _read_watermark(plain: Any) -> Watermark:
 
 def _conditions(plain: Any) -> tuple[str, tuple[Expression, ...]]:
     name, encoded = plain
-    conditions = codec.decode(encoded)
+    conditions = rule_encoding.decode(encoded)
     if (
         type(name) is not str
         or type(conditions) is not tuple

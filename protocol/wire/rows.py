@@ -17,8 +17,8 @@ import msgpack
 
 from headwater.protocol.composites import Composite, CompositeSpec, from_wire, to_wire
 from headwater.protocol.events import EventType
-from headwater.protocol.wire.codec import CodecError
-from headwater.protocol.wire.columns import LAZY_LEAST, Columns
+from headwater.protocol.wire.received_columns import LAZY_LEAST, Columns
+from headwater.protocol.wire.rule_encoding import CodecError
 
 Row = tuple[Any, ...]
 Schemas = dict[Any, Any]

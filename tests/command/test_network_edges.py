@@ -23,7 +23,7 @@ from headwater.protocol.edge import (
     WebhookTo,
 )
 from headwater.protocol.network import Source
-from headwater.protocol.wire import codec
+from headwater.protocol.wire import rule_encoding
 
 GOOD = """\
 events:
@@ -87,7 +87,7 @@ def test_where_events_come_from(folder: Path, source: str, feed: Any) -> None:
     expected = TraceFeed(str(folder / feed[0]), feed[1]) if isinstance(feed, tuple) else feed
     found = read(folder, source)
     assert found.feeds == (expected,)
-    assert codec.decode(codec.encode(expected)) == expected
+    assert rule_encoding.decode(rule_encoding.encode(expected)) == expected
     assert found.embedded_broker == (HERE if isinstance(feed, MqttFeed) else None)
 
 
@@ -107,7 +107,7 @@ def test_where_deliveries_go(folder: Path, sink: str, destination: Any) -> None:
     found = read(folder, sink=sink)
     assert found.destinations == (destination, FileTo("sink-1.jsonl"), FileTo("sink-2.jsonl"))
     assert len(found.network.sinks) == 3
-    assert codec.decode(codec.encode(destination)) == destination
+    assert rule_encoding.decode(rule_encoding.encode(destination)) == destination
 
 
 def test_several_subscriptions_of_a_sink_share_what_is_named_and_not_what_is_left_out(folder: Path) -> None:

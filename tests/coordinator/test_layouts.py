@@ -11,7 +11,7 @@ import pytest
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.layouts import InevPlanner
 from headwater.coordinator.inev.search.baselines import centralised
-from headwater.coordinator.layout.graphs import _Draft, laid
+from headwater.coordinator.layout.graph_building import _Draft, laid
 from headwater.coordinator.layout.planner_interface import Ground, at_the_middle, shortest_routes
 from headwater.coordinator.layout.stages import Stage, at_one_node, divided
 from headwater.protocol.analysis.projection import anonymous, project

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.coordinator.layout.graphs import _Draft, laid
+from headwater.coordinator.layout.graph_building import _Draft, laid
 from headwater.coordinator.layout.planner_interface import shortest_routes
 from headwater.coordinator.layout.stages import divided
 from headwater.node.core import NodeCore

@@ -23,7 +23,7 @@ from headwater.protocol.edge import Broker, Feed, Mapped, MqttFeed, When
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
 from headwater.protocol.payload_maps import Place, conversion, feed_flaws, place_of, topic_filter, units
-from headwater.protocol.wire import codec
+from headwater.protocol.wire import rule_encoding
 from tests.kit.edge import an_edge
 
 HERE = Broker("b")
@@ -354,7 +354,7 @@ FULL = feed(
 
 
 def test_a_mapping_survives_the_wire_and_json() -> None:
-    assert codec.decode(codec.encode(FULL)) == FULL
+    assert rule_encoding.decode(rule_encoding.encode(FULL)) == FULL
     sent = {"node": "n1", "type": "Temp", "from": as_json(FULL, Feed)}
     assert read_body(SourceBody, json.dumps(sent).encode()).feed == FULL
 

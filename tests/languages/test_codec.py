@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headwater.protocol.expressions import Attribute, Binary, Constant
 from headwater.protocol.pattern import Leaf, Pattern, Rule, Sequence, Window
-from headwater.protocol.wire.codec import CodecError, decode, digest, encode
+from headwater.protocol.wire.rule_encoding import CodecError, decode, digest, encode
 from tests.law.generators import case_of_seed
 
 A_RULE = Rule(

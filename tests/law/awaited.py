@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.node.engine import Engine
-from headwater.node.engine.asking_match import AskingNextMatch
 from headwater.node.engine.program import Program, compile_rules
+from headwater.node.engine.waiting_match import AskingNextMatch
 from headwater.node.remote.caches import CACHES
 from headwater.node.remote.memory import ENTRY_BYTES, Memory
 from headwater.node.remote.policies import POLICIES

@@ -20,7 +20,7 @@ from headwater.coordinator.inev.search.space import Space
 from headwater.coordinator.layout.cost_watch import watched_stages
 from headwater.coordinator.layout.current_layout import Layings
 from headwater.coordinator.layout.fallback import all_fallen_back, fallen_back, home_of, name_of, position_of
-from headwater.coordinator.layout.graphs import Draft, drafted
+from headwater.coordinator.layout.graph_building import Draft, drafted
 from headwater.coordinator.layout.planner_interface import Ground, Routes, shortest_routes
 from headwater.coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
 from headwater.coordinator.requests import AddSubscription, FallBack, PlanAnew

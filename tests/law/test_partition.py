@@ -12,7 +12,7 @@ from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.analysis.projection import joinable_components, project
 from headwater.protocol.analysis.validate import check_pattern
 from headwater.protocol.errors import RuleError
-from headwater.protocol.wire.codec import encode
+from headwater.protocol.wire.rule_encoding import encode
 from tests.kit.builders import (
     TYPES,
     absent,

@@ -21,10 +21,10 @@ from headwater.node.streams.neighbour_checks import Testimony as Told
 from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Batch, Deploy, Filter, Message, Notify, Run
-from headwater.protocol.wire.codec import CodecError
-from headwater.protocol.wire.columns import LAZY_LEAST, ColumnIdentities, Columns
 from headwater.protocol.wire.link_wire import LinkWire
 from headwater.protocol.wire.messages import Wire
+from headwater.protocol.wire.received_columns import LAZY_LEAST, ColumnIdentities, Columns
+from headwater.protocol.wire.rule_encoding import CodecError
 from tests.kit.builders import TYPES
 from tests.law.law import columns_from
 from tests.node.test_core import ANode, reports, sent

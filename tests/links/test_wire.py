@@ -14,9 +14,9 @@ from headwater.node.snapshot import restore, save
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Advertise, Batch, Message, Notify, Run, Want, Watermark
-from headwater.protocol.wire.codec import CodecError
 from headwater.protocol.wire.link_wire import LinkWire
 from headwater.protocol.wire.messages import Wire
+from headwater.protocol.wire.rule_encoding import CodecError
 from tests.kit.builders import TYPES, chain, each, rule
 
 PAIR = rule(chain("A a", each("B b", 100, "a")), name="pair", emits="X", out={"v": "a.v"})

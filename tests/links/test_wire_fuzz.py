@@ -34,9 +34,9 @@ from headwater.protocol.messages.neighbour import (
 from headwater.protocol.messages.trees import LinkAgain, TreeNack
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
-from headwater.protocol.wire.codec import CodecError
 from headwater.protocol.wire.link_wire import LinkWire
 from headwater.protocol.wire.messages import Wire
+from headwater.protocol.wire.rule_encoding import CodecError
 from tests.kit.builders import TYPES, aggregate, chain, rule
 from tests.links.test_wire import ALL, composites
 from tests.node.test_core import CHAINED, LAST, PAIR, ANode, body, event, reports

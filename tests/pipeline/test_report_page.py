@@ -23,7 +23,7 @@ from headwater.deploy.simulation.comparison import ComparedStrategy, Comparison,
 from headwater.node.observe.accounts import KINDS
 from headwater.pipeline.report.inputs import Recorded
 from headwater.pipeline.report.job import report_tables
-from headwater.pipeline.report.matches import CDF_SHARES
+from headwater.pipeline.report.latencies import CDF_SHARES
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.synthetic import synthetic_run
 from headwater.pipeline.report.tables import KINDS as TABLES

@@ -16,7 +16,7 @@ from typing import Any
 
 from headwater.coordinator.inev.plan.description import as_json, in_words
 from headwater.coordinator.inev.plan.layouts import InevPlanner
-from headwater.coordinator.layout.graphs import laid
+from headwater.coordinator.layout.graph_building import laid
 from headwater.deploy.cli.plan import planned
 from tests.planners.workloads import workload
 

@@ -16,7 +16,7 @@ from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.search import Search
 from headwater.coordinator.inev.search.space import Solution, Space, Stream
-from headwater.coordinator.layout.graphs import laid
+from headwater.coordinator.layout.graph_building import laid
 from tests.kit.first_seed import first_seed
 from tests.planners.workloads import Workload, workload
 

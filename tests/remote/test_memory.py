@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headwater.node.engine import Engine
-from headwater.node.engine.asking import MISSING
 from headwater.node.engine.program import compile_rules
+from headwater.node.engine.waiting import MISSING
 from headwater.node.remote.caches import CACHES, ENTRY_BYTES
 from headwater.node.remote.memory import Memory
 from headwater.node.remote.prefetching import FAILURES_MAX, REFRESH_EVERY, KeyClass

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from headwater.node.engine.asking import FOREVER, Asking, HeldEvaluation, Key, Least, NotAtHand, Timing
 from headwater.node.engine.next_match import NextMatch
 from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run, RunAhead
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.splitting import where_splitting_pays
 from headwater.node.engine.store import StoreState
+from headwater.node.engine.waiting import FOREVER, Asking, HeldEvaluation, Key, Least, NotAtHand, Timing
 from headwater.protocol.composites import Composite
 
 ROWS_BETWEEN_DECISIONS: Final = 256  # events after which it is decided again where it pays to go on in doubt
