@@ -108,8 +108,12 @@ class Fetcher:
         taken = []
         for answer in self._inbox.take(wait=wait):
             if answer.error is not None:
-                self._ask_again((answer.table, key) for key in answer.keys)
-                raise answer.error
+                places = [(answer.table, key) for key in answer.keys]
+                is_needed = not all(map(self.memory.is_ahead, places))
+                self._ask_again(places)
+                if is_needed:
+                    raise answer.error
+                continue  # if something needs one of them after all, it is asked for once more
             self.memory.took(answer.table, answer.took_s * 1e6)
             for key in answer.keys:
                 element = answer.elements.get(key)
@@ -143,7 +147,7 @@ class Fetcher:
     def _ask_again(self, places: Iterable[Place]) -> None:
         """These have not come: engines that still need one ask for it once more when they are next used."""
         for place in places:
-            self.memory.under_way.pop(place, None)
+            self.memory.give_up(place)
             if any(engine.asking is not None and place in engine.asking.needed() for engine in self._engines):
                 self.memory.want(*place)
 

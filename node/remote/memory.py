@@ -134,6 +134,11 @@ class Memory:
         self._cache.keep(place, element, self._ahead.pop(place, None), self._clock())
         return True
 
+    def give_up(self, place: Place) -> None:
+        """The element will not come: the next time that it is needed it is asked for once more."""
+        self.under_way.pop(place, None)
+        self._ahead.pop(place, None)
+
     # ------------------------------------------------------------------------------------------------------- foresight
 
     def key_class(
@@ -163,6 +168,10 @@ class Memory:
         self._wanted.append(place)
         self._ahead[place] = by
         self.prefetched += 1
+
+    def is_ahead(self, place: Place) -> bool:
+        """Whether the element was asked for, and nothing needs it yet."""
+        return place in self._ahead
 
     def took(self, table: str, latency_us: float) -> None:
         """An element of the table came this long after it was asked for."""

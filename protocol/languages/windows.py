@@ -1,4 +1,4 @@
-"""Checks the lengths of windows: positive, and with a unit where time is meant."""
+"""Checks the lengths of windows: positive, and with a unit where time is meant (``literals`` has the units)."""
 
 from __future__ import annotations
 

@@ -271,6 +271,36 @@ def test_an_engine_asks_again_for_fresh_elements_that_are_old(strategy: str) -> 
     assert len(calls) == (4 if strategy == "block" else 2)
 
 
+@every_strategy
+def test_a_key_that_a_provider_refuses_does_no_harm_where_no_match_needs_it(strategy: str) -> None:
+    """An A without a B is reason enough to fetch its limit ahead, and none to fail."""
+    asked = []
+
+    def limit(org: str) -> int:
+        asked.append(org)
+        if org == "refused":
+            raise ValueError("no such organisation")
+        return 0
+
+    with behind(limit, strategy) as tables:
+        engine = engine_of(tables)
+        found = engine.feed(
+            [
+                Event("A", number, "local", number, {"k": k, "v": 1})
+                for number, k in enumerate(("refused", "o1", "refused"), 1)
+            ]
+        )
+        found += engine.settle()
+        if strategy in ("prefetch", "hybrid"):
+            until(lambda: "refused" in asked, "the limit is fetched ahead")
+        found += engine.feed([Event("B", 9, "local", 9, {"k": "o1", "v": 2})]) + engine.close()
+        assert [match.ts for match in found] == [9]
+        again = engine_of(tables)
+        pair = [Event(name, 20, name, 1, {"k": "refused", "v": 2}) for name in "AB"]
+        with pytest.raises(FunctionFailed, match="no such organisation"):
+            again.feed(pair) + again.close()
+
+
 def test_the_summary_says_how_many_evaluations_waited() -> None:
     with behind(slow, "lazy") as tables:
         engine = engine_of(tables)
