@@ -329,11 +329,15 @@ class Engine:
             return []
         self._output = None
         while ready := asking.take_ready():
-            for held in ready:
+            for position, held in enumerate(ready, 1):
                 try:
                     self._stores[held.store].retry(held)
                 except Exception as error:
-                    self._failed(error)
+                    try:
+                        self._failed(error)
+                    except HeadwaterError:
+                        asking.put_back(ready[position:])  # what else is ready goes on with the next call
+                        raise
             for number in sorted({held.store for held in ready}):
                 try:
                     self._stores[number].settle()

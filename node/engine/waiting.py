@@ -429,6 +429,12 @@ class Asking:
         self._ready = {}
         return ready
 
+    def put_back(self, ready: Iterable[HeldEvaluation]) -> None:
+        """These can go on, and have not yet."""
+        for held in ready:
+            self._add(held)
+            self._ready[held.serial] = None
+
     def needed(self) -> Iterable[Place]:
         """The elements that held evaluations wait for."""
         return self._waiting_for.keys()

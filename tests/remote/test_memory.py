@@ -12,7 +12,7 @@ from headwater.node.engine.waiting import MISSING
 from headwater.node.remote.caches import CACHES, ENTRY_BYTES
 from headwater.node.remote.memory import Memory
 from headwater.node.remote.prefetching import FAILURES_MAX, REFRESH_EVERY, KeyClass
-from headwater.protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source, parse_rules
 from headwater.protocol.remote import Versions
@@ -228,3 +228,18 @@ def test_an_evaluation_waits_once_it_carries_more_matches_in_doubt_than_waiting_
         memory.supply(*place, ELEMENT)
         engine.supplied(*place, ELEMENT)
     assert len(engine.supply()) == 40
+
+
+def test_an_evaluation_that_fails_takes_no_other_with_it() -> None:
+    """Both elements have come. The first cannot be compared; what waits for the second goes on with the next call."""
+    memory = Memory(["remote"], policy="lazy")
+    engine = an_engine("X: SEQ(A a) WHERE a.v > REMOTE[a.k] WITHIN 1 s RETURN X(v = a.v)", memory)
+    assert engine.feed([event(A, 1, k=1, v=1), event(A, 2, k=2, v=2)]) == []
+    for key, value in ((1, "text"), (2, 0)):
+        element = Versions.always(value)
+        memory.supply("remote", (key,), element)
+        engine.supplied("remote", (key,), element)
+    with pytest.raises(RuleError, match="could not be evaluated"):
+        engine.supply()
+    assert [match.ts for match in engine.supply()] == [2]
+    assert engine.waiting() == 0
