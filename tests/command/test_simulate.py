@@ -105,9 +105,9 @@ def test_the_report_compares_with_centr_over_the_same_events(bench: Bench) -> No
     assert "seed 7" in err
     assert bench.calls == [
         {"births": 7, "until_us": None},
-        {"strategy": "st", "seed": 7, "check": False},
+        {"strategy": "st", "seed": 7, "check": False, "remote": None},
         {"births": 7, "until_us": None},
-        {"strategy": "centr", "seed": 7, "check": False},
+        {"strategy": "centr", "seed": 7, "check": False, "remote": None},
     ]
 
 
@@ -123,7 +123,7 @@ def test_options_outweigh_the_file(bench: Bench) -> None:
     assert bench("fire.yaml", "--strategy", "mt", "--seed", "3", "--duration", "2ms")[0] == 0
     assert bench.calls[:2] == [
         {"births": 3, "until_us": 2_000},
-        {"strategy": "mt", "seed": 3, "check": False},
+        {"strategy": "mt", "seed": 3, "check": False, "remote": None},
     ]
 
 
