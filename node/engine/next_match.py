@@ -55,22 +55,9 @@ class NextMatch:
         self._earliest = [float("-inf")] * len(self.stages)
 
     def handle(self, row: Row) -> None:
-        kind = row[3]
-        name = kind.type if isinstance(kind, Composite) else kind.name
+        name = type_name(row)
         moved: list[tuple[NextStage, Run]] = []
-        for stage, all_following, may_take in self.watching.get(name, ()):
-            runs = self.runs[stage.number]
-            if runs:
-                following = [after for after in all_following if self._fits(after, row)]
-                takes = may_take and self._fits(stage, row)
-                if not following and not takes:
-                    continue
-                key = self.functions[f"key_of_row {name}"][stage.number](row) if stage.keyed else None
-                here = runs.get(key)
-                if here and (key is not None or not stage.keyed):
-                    here[:] = self._step(here, stage, following, takes, row, moved)
-                    if not here:
-                        del runs[key]
+        self._move(name, row, moved)
         for stage in self.starting.get(name, ()):
             if self._fits(stage, row) and self.accept[stage.number]((), row) == ACCEPTED:
                 moved.append((stage, ([row] if stage.many else row,)))
@@ -79,6 +66,23 @@ class NextMatch:
                 self.complete[stage.number](run)
             else:
                 self._open(stage, run)
+
+    def _move(self, name: str, row: Row, moved: list[tuple[NextStage, Run]]) -> None:
+        """Take the open runs past an event; those that it moves to another stage go to ``moved``."""
+        for stage, all_following, may_take in self.watching.get(name, ()):
+            runs = self.runs[stage.number]
+            if not runs:
+                continue
+            following = [after for after in all_following if self._fits(after, row)]
+            takes = may_take and self._fits(stage, row)
+            if not following and not takes:
+                continue
+            key = self.functions[f"key_of_row {name}"][stage.number](row) if stage.keyed else None
+            here = runs.get(key)
+            if here and (key is not None or not stage.keyed):
+                here[:] = self._step(here, stage, following, takes, row, moved)
+                if not here:
+                    del runs[key]
 
     def _fits(self, stage: NextStage, row: Row) -> bool:
         own = self.own.get(stage.number)
@@ -214,3 +218,8 @@ class NextMatch:
 
     def held(self) -> int:
         return sum(len(runs) for by_key in self.runs for runs in by_key.values())
+
+
+def type_name(row: Row) -> str:
+    kind = row[3]
+    return kind.type if isinstance(kind, Composite) else kind.name

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
-from headwater.node.engine.next_match import NextMatch
+from headwater.node.engine.next_match import NextMatch, type_name
 from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run, RunAhead
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.splitting import where_splitting_pays
 from headwater.node.engine.store import StoreState
 from headwater.node.engine.waiting import FOREVER, Asking, HeldEvaluation, Key, Least, NotAtHand, Timing
-from headwater.protocol.composites import Composite
 
 ROWS_BETWEEN_DECISIONS: Final = 256  # events after which it is decided again where it pays to go on in doubt
 
@@ -133,22 +132,9 @@ class AskingNextMatch(NextMatch):
         if self._log:
             self._log.append(row)
         self._row = row
-        name = _type_name(row)
+        name = type_name(row)
         moved: list[tuple[NextStage, Run]] = []
-        for stage, all_following, may_take in self.watching.get(name, ()):
-            runs = self.runs[stage.number]
-            if not runs:
-                continue
-            following = [after for after in all_following if self._fits(after, row)]
-            takes = may_take and self._fits(stage, row)
-            if not following and not takes:
-                continue
-            key = self.functions[f"key_of_row {name}"][stage.number](row) if stage.keyed else None
-            here = runs.get(key)
-            if here and (key is not None or not stage.keyed):
-                here[:] = self._step(here, stage, following, takes, row, moved)
-                if not here:
-                    del runs[key]
+        self._move(name, row, moved)
         for stage in self.starting.get(name, ()):
             if self._fits(stage, row):
                 self._asking.begin(self._number)
@@ -435,7 +421,7 @@ class AskingNextMatch(NextMatch):
         return run
 
     def _concerns(self, stage: NextStage, run: Run, row: Row) -> tuple[list[NextStage], bool] | None:
-        name = _type_name(row)
+        name = type_name(row)
         watched = self._following[stage.number].get(name)
         if watched is None:
             return None
@@ -467,8 +453,3 @@ class AskingNextMatch(NextMatch):
         for by_key in self.runs:
             for runs in by_key.values():
                 yield from runs
-
-
-def _type_name(row: Row) -> str:
-    kind = row[3]
-    return kind.type if isinstance(kind, Composite) else kind.name
