@@ -87,7 +87,7 @@ class JoinTask(Feed):
         self._incoming: list[Row] = []
         self._blocked: dict[Any, Row] = {}
         self._sent: dict[Any, tuple[int, bool]] = {}
-        self._free_after: float = -FOREVER if horizon_us is not None else FOREVER
+        self._free_after: float = -FOREVER
         """The watermark of the inputs past which it is time to free again."""
 
     # ----------------------------------------------------------------------------------------------------------- input
@@ -172,8 +172,8 @@ class JoinTask(Feed):
             self._give(matches, work)
         if self._candidates and self.watermark > before:
             self._give_blockers(work)
-        if watermark > self._free_after or (watermark == FOREVER and self.horizon_us is not None):
-            self._free(watermark)
+        if self.horizon_us is not None:
+            self._free_if_due(watermark, self.horizon_us)
         self._ask(watermark, work)
         if self.watermark > before:
             if self._from_us is not None and self.watermark >= self._from_us:
@@ -286,6 +286,13 @@ class JoinTask(Feed):
             self.pass_blockers(fresh, work)
 
     # --------------------------------------------------------------------------------------------------------- freeing
+
+    def _free_if_due(self, watermark: float, horizon_us: int) -> None:
+        if watermark > self._free_after or watermark == FOREVER:
+            self._free(watermark)
+        elif self.push_pull is not None:
+            # With another master the watermark may be further back: what comes meanwhile is freed when it returns.
+            self._free_after = min(self._free_after, watermark + horizon_us / SWEEPS_PER_HORIZON)
 
     def _free(self, watermark: float) -> None:
         """Forget what nothing can refer to any more."""
