@@ -121,9 +121,11 @@ class Timing:
     """When the elements of a lookup are fetched under skip-till-next: at the last stage of a run at which they still
     come in time. The classes are those of the stages at which the key is known, the earliest first."""
 
-    def __init__(self, classes: Sequence[Counted]) -> None:
+    def __init__(self, classes: Sequence[Counted], lookahead: int | None = None) -> None:
+        """``lookahead``: they are always fetched so many stages before the one that needs them."""
         self._classes = classes
-        self._chosen = len(classes) - 1
+        self._chosen = len(classes) - 1 if lookahead is None else max(0, len(classes) - lookahead)
+        self._fixed = lookahead is not None
         self._since: float = float("-inf")
 
     def at(self, stage: int, key: Key, ts: float) -> None:
@@ -132,6 +134,8 @@ class Timing:
             return
         current = self._classes[stage]
         current.add(key, ts)
+        if self._fixed:
+            return
         if stage and current.too_late():
             self._chosen -= 1
             self._since = ts
@@ -153,6 +157,11 @@ class Waiting:
     """Plain conditions are judged on complete matches where their elements are missing."""
     only_last: bool = False
     """Plain conditions are judged on complete matches only."""
+    lookahead: int | None = None
+    """Elements are fetched when a run is so many stages before the one that needs them; None: where they come in
+    time."""
+    stages_in_doubt: int | None = None
+    """A run passes so many stages before it waits for the element that it is in doubt about; None: where that pays."""
 
 
 @dataclass(slots=True)

@@ -90,7 +90,7 @@ class AskingNextMatch(NextMatch):
             for stage in ahead.stages
         ]
         counted = [key_class for key_class in classes if key_class is not None]
-        return Timing(counted) if counted else None
+        return Timing(counted, self._asking.waiting_of[self._number].lookahead) if counted else None
 
     def _open(self, stage: NextStage, run: Run) -> None:
         super()._open(stage, run)
@@ -206,7 +206,18 @@ class AskingNextMatch(NextMatch):
             return None
 
     def _splits(self, stage: NextStage) -> bool:
-        return self._asking.waiting_of[self._number].postpones and self._splitting[stage.number]
+        waiting = self._asking.waiting_of[self._number]
+        if waiting.stages_in_doubt is not None:
+            return waiting.postpones and waiting.stages_in_doubt > 0
+        return waiting.postpones and self._splitting[stage.number]
+
+    def _doubts_too_long(self, stage: NextStage, doubts: Doubts) -> bool:
+        """Whether a run at the stage has passed as many stages in doubt as it may; then what it lacks is noted."""
+        most = self._asking.waiting_of[self._number].stages_in_doubt
+        if most is None or all(stage.depth - self.stages[doubt.stage].depth < most for doubt in doubts):
+            return False
+        open_doubts = [doubt for doubt in doubts if self._is_so(doubt) is None]
+        return bool(open_doubts)
 
     def _step_one(
         self,
@@ -225,7 +236,9 @@ class AskingNextMatch(NextMatch):
         run = settled
         doubts = doubts_of(run)
         verdicts = [(after, self._verdict(after, run, row)) for after in following]
-        if any(v is None or (v & UNSURE and (takes or not self._splits(after))) for after, v in verdicts):
+        if any(v is None or (v & UNSURE and (takes or not self._splits(after))) for after, v in verdicts) or (
+            doubts and any(verdict for _, verdict in verdicts) and self._doubts_too_long(stage, doubts)
+        ):
             return False
         before = (*run[:-1], tuple(run[-1])) if stage.many else run
         new: list[tuple[NextStage, Run]] = []

@@ -18,7 +18,7 @@ from headwater.node.remote.encoding import decode_elements, encode_elements
 from headwater.node.remote.policies import DEFAULT, policy_named
 from headwater.node.remote.prefetching import KeyClass
 from headwater.node.remote.provider import plain_key
-from headwater.node.remote.utility import CACHE_WEIGHT, FETCH_WEIGHT, Utility
+from headwater.node.remote.utility import DEFAULT_WEIGHTS, Utility, Weights
 from headwater.protocol.remote import LookupTable, Versions
 
 __all__ = ["CACHE_BYTES", "ENTRY_BYTES", "Memory"]
@@ -49,6 +49,7 @@ class Memory:
         fresh_s: Mapping[str, float] | None = None,
         clock: Callable[[], float] = lambda: 0.0,
         foresight: bool = True,
+        weights: Weights = DEFAULT_WEIGHTS,
     ) -> None:
         """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``; ``fresh_s``: for how long elements of
         a table are used, by ``clock``, where that is not for ever. Without ``foresight``
@@ -60,9 +61,10 @@ class Memory:
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
         self._foresight = foresight
         self._utility = Utility()
+        self._fetch_weight = weights.fetch
         self._by_utility = cache != "lru"
         self._cache = cache_named(cache)(
-            cache_bytes if self._policy.keeps else 0, self._utility.weighing(CACHE_WEIGHT), self._unused
+            cache_bytes if self._policy.keeps else 0, self._utility.weighing(weights.cache), self._unused
         )
         self.under_way: dict[Place, None] = {}
         """What was asked for and has not come yet."""
@@ -162,7 +164,7 @@ class Memory:
         if place in self.under_way or place in self._cache or len(self._ahead) >= AHEAD_MAX:
             return
         least = self._cache.least()
-        if least and self._utility.of(place, FETCH_WEIGHT) <= least:
+        if least and self._utility.of(place, self._fetch_weight) <= least:
             return
         self.under_way[place] = None
         self._wanted.append(place)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from headwater.node.engine.waiting import Place
 from headwater.node.remote.prefetching import LATEST_SHARE, KeyClass
 
-FETCH_WEIGHT: Final = 0.7
-"""How much the present counts beside the future where it is decided what to fetch."""
-CACHE_WEIGHT: Final = 0.5
-"""The same where it is decided what to keep."""
 LATENCY_US: Final = 1000.0  # assumed of a table until the first of its elements has come
+
+
+class Weights(NamedTuple):
+    """How much the partial matches of now count beside those to come."""
+
+    fetch: float = 0.7
+    """Where it is decided what to fetch."""
+    cache: float = 0.5
+    """Where it is decided what to keep."""
+
+
+DEFAULT_WEIGHTS: Final = Weights()
 
 
 class Utility:

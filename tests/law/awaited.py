@@ -13,15 +13,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from headwater.deploy.experiments.eires.tuning import TunedMemory, Tuning
 from headwater.node.engine import Engine
 from headwater.node.engine.program import Program, compile_rules
 from headwater.node.engine.waiting_match import AskingNextMatch
 from headwater.node.remote.caches import CACHES
 from headwater.node.remote.memory import ENTRY_BYTES, Memory
 from headwater.node.remote.policies import POLICIES
+from headwater.node.remote.utility import Weights
 from tests.law.behind import AtHand, drawn, looks_up, with_lookups
 from tests.law.fuzzing import Advance, Feed, Mismatch, Run, SaveAndRestore, Schedule, check_new, expected_of, schedules
-from tests.law.generators import Case, case_of_seed
+from tests.law.generators import case_of_seed
 
 TABLES = ("table", "sets")
 DATA_SETS = 8
@@ -65,17 +67,30 @@ def decide_by_lot(engine: Engine, rng: random.Random) -> None:
                 machine._splitting = {number: rng.random() < 0.5 for number in machine._splitting}
 
 
+def by_hand(rng: random.Random) -> Tuning:
+    """Decisions as experiments set them, in half of the cases."""
+    if rng.random() < 0.5:
+        return Tuning()
+    return Tuning(
+        noise=rng.choice((0.0, 0.5)),
+        weights=Weights(rng.random(), rng.random()),
+        lookahead=rng.choice((None, 1, 2, 9)),
+        stages_in_doubt=rng.choice((None, 0, 1, 1, 1, 2)),
+    )
+
+
 class Awaited:
     """One engine on its way through a schedule, with elements on their way to it."""
 
     def __init__(
-        self, case: Case, program: Program, run: Run, rng: random.Random, policy: str, cache: str, data: int
+        self, program: Program, run: Run, rng: random.Random, policy: str, cache: str, data: int, tuning: Tuning
     ) -> None:
         self.rng = rng
         self.run = run
         self.program = program
-        self.memory = Memory(
+        self.memory = TunedMemory(
             TABLES,
+            tuning,
             policy=policy,
             cache=cache,
             cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
@@ -143,7 +158,7 @@ def check_awaited(seed: int, counts: Counter[str] | None = None) -> int | None:
         policy, cache = rng.choice(list(POLICIES)), rng.choice(list(CACHES))
         run = Run(case, replace(schedule, name=f"{schedule.name}, {policy}, {cache}"), expected, {})
         try:
-            awaited = Awaited(case, program, run, rng, policy, cache, data)
+            awaited = Awaited(program, run, rng, policy, cache, data, by_hand(random.Random(f"by hand {seed}")))
             awaited.perform(schedule)
             missing = set(expected) - {composite.id for composite in run.emitted}
             if missing:
