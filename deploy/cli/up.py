@@ -70,6 +70,7 @@ def up(
     """
     from headwater.deploy.cluster.backend import Wishes
     from headwater.deploy.cluster.backends import backend_of
+    from headwater.deploy.cluster.remote_tables import wrong_tables
     from headwater.deploy.cluster.runs import Run
     from headwater.deploy.cluster.start import start
     from headwater.deploy.network.file import NEVER_ENDS, check_running, read_network
@@ -99,6 +100,9 @@ def up(
         begun = time.perf_counter()
         plan = start(run, backend, wishes, steps)
     _report(run, plan, time.perf_counter() - begun)
+    if file.network.tables:
+        for sentence in wrong_tables(plan.nodes()):
+            say(sentence)
     if foreground:
         _follow(run)
 

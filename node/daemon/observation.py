@@ -277,6 +277,7 @@ class Watching:
             "/waiting": lambda: json_response(self.waiting()),
             "/config": self._config,
             "/sources": lambda: json_response(self._sources()),
+            "/remote": lambda: json_response(self._daemon.fetching.shown()),
         }
         self._server = await serve(host.strip("[]") or "127.0.0.1", int(port), routes, self.counters.http)
         return f"http://{host}:{self._server.port}"

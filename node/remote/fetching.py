@@ -59,6 +59,13 @@ class Requests:
     def forget(self) -> None:
         self._keys.clear()
 
+    def cancel(self) -> list[asyncio.Task[None]]:
+        """Ask for nothing any more; the tasks that end."""
+        self._keys.clear()
+        for worker in self._workers:
+            worker.cancel()
+        return list(self._workers)
+
     async def _work(self) -> None:
         table, most = self._guard.table, self._guard.provider.batch_max
         try:

@@ -198,6 +198,18 @@ class Guard:
         """A ProviderError that says what is wrong with the provider, if anything is."""
         await self._in_time(self.provider.check())
 
+    async def try_out(self) -> None:
+        """The same, and the log says at once whether it is away or back: for callers that go on in either case."""
+        try:
+            await self.check()
+        except Unreachable as error:
+            self._failed(error, is_certain=True)
+            raise
+        except ProviderError:
+            self._answered()
+            raise
+        self._answered()
+
     async def close(self) -> None:
         for task in set(self._under_way.values()):
             task.cancel()
@@ -274,14 +286,19 @@ class Guard:
 
     # Whether it is there. A single failure may be a connection that has grown old, and is nothing to speak of.
 
-    def _failed(self, error: Unreachable) -> None:
+    @property
+    def away(self) -> str:
+        """Why the provider is away, as the log has said; empty while it is there."""
+        return self._why_away if self._said_away else ""
+
+    def _failed(self, error: Unreachable, *, is_certain: bool = False) -> None:
         self.figures.failures += 1
         self._breaker.failed()
         self._why_away = str(error)
         self._failed_in_a_row += 1
         if self._away_since_s is None:
             self._away_since_s = self._clock()
-        if self._failed_in_a_row > 1 and not self._said_away:
+        if (is_certain or self._failed_in_a_row > 1) and not self._said_away:
             self._said_away = True
             log.warning("table %r is away: %s; it is asked again until it is back", self.table, error)
 

@@ -21,6 +21,7 @@ IDLE_MAX: Final = 8  # connections kept for the next request, as many as may be 
 CREDENTIALS: Final = re.compile(
     r"authentication failed|no password supplied|role .* does not exist|no pg_hba\.conf entry", re.IGNORECASE
 )
+SUPPOSED: Final = re.compile(r"\s*(This probably means|Is the server running)[^?]*?(\.|\?)(?=\s|$)")
 NOT_THERE: Final = re.compile(r"database .* does not exist|definition of service .* not found|permission denied for")
 
 
@@ -154,8 +155,9 @@ async def _closed(connection: psycopg.AsyncConnection[Any]) -> None:
 
 
 def _core(text: str) -> str:
-    """What the server says, without where it was asked."""
-    return text.rpartition("FATAL: ")[2].strip() if "FATAL: " in text else text
+    """What the server says, without where it was asked, and without what libpq supposes about it."""
+    said = text.rpartition("FATAL: ")[2] if "FATAL: " in text else text
+    return SUPPOSED.sub("", said).strip()
 
 
 def _of_one_kind(values: list[Any]) -> list[Any]:

@@ -17,12 +17,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.kit.patience import until
 from tests.kit.ports import free_port
 
 POSTGRES = next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)), None)
 REDIS = shutil.which("redis-server")
 PASSWORD = "a-password-that-nothing-shows"
+NO_POSTGRES = "PostgreSQL is not installed: apt-get install postgresql"
+NO_REDIS = "Redis is not installed: apt-get install redis-server"
+needs_postgres = pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES)
+needs_redis = pytest.mark.skipif(REDIS is None, reason=NO_REDIS)
 
 
 def _listens(port: int) -> bool:
@@ -120,16 +126,20 @@ class RedisServer(Server):
 
 
 class WebServer(Server):
-    """Answers ``GET /path`` with what ``pages`` has for it; every request is a line of ``requests``."""
+    """Answers ``GET /path`` with what ``pages`` has for it; every request is a line of ``requests``. With a ``token``,
+    only who sends it gets an answer."""
 
-    def __init__(self, folder: Path, pages: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, pages: dict[str, Any], token: str = "") -> None:
         port = free_port()
         (folder / "pages.json").write_text(json.dumps(pages))
-        super().__init__([sys.executable, "-c", _WEB, str(port)], port, folder=folder)
+        super().__init__([sys.executable, "-c", _WEB, str(port), token], port, folder=folder)
 
     @property
     def requests(self) -> list[str]:
         return (self._folder / "requests").read_text().splitlines()
+
+    def forget_requests(self) -> None:
+        os.truncate(self._folder / "requests", 0)
 
 
 _WEB = """
@@ -142,6 +152,8 @@ class Pages(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         seen.write(self.path + " " + self.headers.get("Authorization", "") + chr(10))
         status, body = pages.get(self.path, [404, ""])
+        if sys.argv[2] and self.headers.get("Authorization") != "Bearer " + sys.argv[2]:
+            status, body = 401, ""
         body = ("x" * body if isinstance(body, int) else body).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))

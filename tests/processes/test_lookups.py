@@ -93,7 +93,11 @@ def server(tmp_path: Path) -> Iterator[WebServer]:
 def test_a_node_that_is_killed_with_answers_outstanding_asks_again(tmp_path: Path, server: WebServer) -> None:
     folder = Folder(tmp_path, server.port)
     try:
-        assert "cards is up" in folder.command("up", "cards.yaml")
+        said = folder.command("up", "cards.yaml")
+        assert "cards is up" in said
+        assert "table 'limits' cannot be used at p2: http://127.0.0.1:" in said
+        assert "does not answer: Connection refused; what looks into it waits" in said
+        assert "'names'" not in said
         until(lambda: "limits' is away" in folder.command("logs", "p2"), "p2 has asked")
         assert folder.received() == []
 

@@ -24,11 +24,22 @@ from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.remote import LookupTable
 from tests.kit.patience import run_to_its_end, until
 from tests.kit.ports import free_port
-from tests.kit.remote_servers import PASSWORD, POSTGRES, REDIS, Postgres, RedisServer, Server, WebServer, running
+from tests.kit.remote_servers import (
+    NO_POSTGRES,
+    NO_REDIS,
+    PASSWORD,
+    POSTGRES,
+    REDIS,
+    Postgres,
+    RedisServer,
+    Server,
+    WebServer,
+    needs_postgres,
+    needs_redis,
+    running,
+)
 from tests.remote.test_tables import ODD_KEYS
 
-needs_postgres = pytest.mark.skipif(POSTGRES is None, reason="PostgreSQL is not installed: apt-get install postgresql")
-needs_redis = pytest.mark.skipif(REDIS is None, reason="Redis is not installed: apt-get install redis-server")
 ORGS = 40
 QUICK = Limits(pause_first_s=0.01, pause_most_s=0.05, open_s=0.05, request_s=10.0)
 
@@ -36,7 +47,7 @@ QUICK = Limits(pause_first_s=0.01, pause_most_s=0.05, open_s=0.05, request_s=10.
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[Postgres]:
     if POSTGRES is None:
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
+        pytest.skip(NO_POSTGRES)
     server = Postgres()
     server.start()
     rows = ", ".join(f"('o{n}', {n}, {n}.5)" for n in range(ORGS))
@@ -184,7 +195,7 @@ def test_what_is_wrong_with_a_connection_is_said_at_the_start(
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
     if REDIS is None:
-        pytest.skip("Redis is not installed: apt-get install redis-server")
+        pytest.skip(NO_REDIS)
     server = RedisServer(tmp_path, PASSWORD)
     with running(server):
         for words in (
