@@ -176,6 +176,12 @@ def parameters_of(expression: Expression) -> frozenset[str]:
     return frozenset(part.name for part in walk(expression) if isinstance(part, Parameter))
 
 
+@lru_cache(maxsize=4096)
+def looks_up(expression: Expression) -> bool:
+    """Whether it reads a remote table."""
+    return any(isinstance(part, Remote) for part in walk(expression))
+
+
 def conjuncts(expression: Expression) -> Iterator[Expression]:
     """Split at the outermost ``and``s: each conjunct applies on its own as soon as its roles are bound."""
     if isinstance(expression, Binary) and expression.operator == "and":

@@ -19,6 +19,7 @@ It reads no clock and starts no thread. The same input gives the same output in 
 from __future__ import annotations
 
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -102,7 +103,7 @@ class Engine:
             if memory is None:
                 raise ConfigError(f"the elements of {listed(self.program.asked)} are asked for, but of no memory")
             self.asking = Asking(memory, [plan.rule.name for plan, _ in self.program.plans])
-        self._queue: list[tuple[str, Any]] = []
+        self._queue: deque[tuple[str, Any]] = deque()
         """What was given to the engine while it paused, in order."""
         self.watermark: float = -FOREVER
         """What was promised of the input."""
@@ -346,7 +347,7 @@ class Engine:
             if self._read:
                 self._advance(self._applied)
         while self._queue and not asking.pauses():
-            name, argument = self._queue.pop(0)
+            name, argument = self._queue.popleft()
             _REPLAYED[name](self, argument)
         return self._collect()
 
@@ -603,7 +604,7 @@ class Engine:
         self.watermark, self.late_count, waiting = decode_snapshot(
             snapshot, self.program.fingerprint, self.program.types, self._running, self._stores
         )
-        self._applied, self._queue = waiting.applied, list(waiting.queue)
+        self._applied, self._queue = waiting.applied, deque(waiting.queue)
         if self.asking is not None:
             self.asking.restore(waiting.held)
             for store in self._stores:

@@ -53,6 +53,17 @@ class NextMatch:
         self.complete: dict[int, Callable[[Run], None]] = self.functions.get("finish", {})
         self.deadline: dict[int, Callable[[Run], int]] = self.functions.get("deadline", {})
         self._earliest = [float("-inf")] * len(self.stages)
+        self._regroup()
+
+    def _regroup(self) -> None:
+        """Keep runs that were saved by an earlier version by what they are found by now."""
+        for stage, by_key in zip(self.stages, self.runs, strict=True):
+            if stage.keyed and by_key:
+                runs = [run for same_key in by_key.values() for run in same_key]
+                by_key.clear()
+                key_of = self.functions["key_of_run"][stage.number]
+                for run in runs:
+                    by_key.setdefault(key_of(run), []).append(run)
 
     def handle(self, row: Row) -> None:
         name = type_name(row)

@@ -5,8 +5,8 @@ The OR combinations of a pattern are merged into a tree of states. `next_match` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -24,8 +24,9 @@ from headwater.node.engine.codegen.rules import (
     waits,
 )
 from headwater.node.engine.codegen.store_builder import StoreBuilder
+from headwater.node.engine.next_keys import equalities, return_key, run_key
 from headwater.protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
-from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Index, Remote, rewritten, roles_of, walk
+from headwater.protocol.expressions import Expression, Remote, looks_up, roles_of
 from headwater.protocol.pattern import Leaf
 
 Run = tuple[Any, ...]
@@ -153,65 +154,46 @@ class NextPlan:
                 self._function(builder, stage, "deadline", "run", self._deadline)
 
     def _index(self, builder: StoreBuilder, stage: NextStage) -> None:
-        """Find an equality that every event that concerns runs at this stage must satisfy: runs are then kept by it.
+        """Write what gives the key by which runs at a stage are kept, if the stage has one.
 
-        The function ``key_of_run`` gives a run's value, ``key_of_row`` (one per event type) that of an event.
+        The function ``key_of_run`` gives that of a run, ``key_of_row`` (one per event type) that of an event.
         """
         concerned = [*stage.next, *([stage] if stage.many else [])]
-        equalities: dict[Expression, dict[str, Expression]] | None = None
-        for other in concerned:
-            mine = {run_value: (other.leaf.type, of_row) for run_value, of_row in self._equalities(stage, other)}
-            if equalities is None:
-                equalities = {run_value: {event_type: of_row} for run_value, (event_type, of_row) in mine.items()}
-                continue
-            shared = {}
-            for run_value, rows in equalities.items():
-                if run_value in mine and rows.get(mine[run_value][0], mine[run_value][1]) == mine[run_value][1]:
-                    shared[run_value] = {**rows, mine[run_value][0]: mine[run_value][1]}
-            equalities = shared
-        if not equalities:
+        key = run_key([(other.leaf.type, dict(self._equalities(stage, other))) for other in concerned])
+        if key is None:
             return
-        run_value = min(equalities, key=repr)
         stage.keyed = True
 
         def of_run(out: Writer, join: JoinContext, stage: NextStage) -> None:
             self._unpack(out, stage, stage.depth + 1)
-            out.line(f"return {join.scope.value(run_value).source}")
+            return_key(out, join, key.of_run)
 
         self._function(builder, stage, "key_of_run", "run", of_run)
-        for event_type, of_row in equalities[run_value].items():
-            role = next(iter(roles_of(of_row)))
+        for event_type, of_rows in key.of_rows.items():
+            role = next(iter(roles_of(of_rows[0])))
             leaf = next(other.leaf for other in concerned if other.leaf.role == role)
 
             def of_event(
-                out: Writer, join: JoinContext, stage: NextStage, of_row: Expression = of_row, leaf: Leaf = leaf
+                out: Writer,
+                join: JoinContext,
+                stage: NextStage,
+                of_rows: Sequence[Expression] = of_rows,
+                leaf: Leaf = leaf,
             ) -> None:
                 join.types[leaf.role] = leaf.type
                 with join.reading({(leaf.role, ""): "x"}):
-                    out.line(f"return {join.scope.value(of_row).source}")
+                    return_key(out, join, of_rows)
 
             self._function(builder, stage, f"key_of_row {event_type}", "x", of_event)
 
     def _equalities(self, stage: NextStage, other: NextStage) -> Iterator[tuple[Expression, Expression]]:
-        """(value known at the stage, value of the event) for equalities that an event at ``other`` must satisfy."""
-        branch, role = other.branch, other.leaf.role
-        fixed = {  # what does not change any more while a run stands at the stage
-            (leaf.role, "first" if unit.many else "")
-            for unit in branch.units[: stage.depth + 1]
-            for leaf in unit.leaves
-        }
-        for condition in branch.where:
-            if not isinstance(condition, Binary) or condition.operator != "=" or self._asks(condition):
-                continue
-            if self._home(branch, condition) != other.depth or any(isinstance(p, Fold) for p in walk(condition)):
-                continue
-            for run_value, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
-                if _places(of_row) != {(role, "")}:
-                    continue
-                if other is stage and _places(run_value) == {(role, "i-1")} and _moved(run_value, "") == of_row:
-                    yield _moved(run_value, "first"), of_row  # equal to its predecessor, so to the first of all
-                elif _places(run_value) and _places(run_value) <= fixed - {(role, "")}:
-                    yield run_value, of_row
+        """What an event at ``other`` must have in common with a run at the stage; see ``next_keys``."""
+        conditions = [
+            condition
+            for condition in other.branch.where
+            if self._home(other.branch, condition) == other.depth and not self._asks(condition)
+        ]
+        return equalities(conditions, stage, other)
 
     def _function(
         self,
@@ -267,7 +249,7 @@ class NextPlan:
         roles = branch.units[depth].roles
         here = [
             condition
-            for condition in sorted(branch.where, key=self._asks)
+            for condition in sorted(branch.where, key=looks_up)
             if self._home(branch, condition) == depth
             and not (stage.many and needs_previous(condition, roles))
             and not self._is_own(condition, stage)
@@ -342,7 +324,7 @@ class NextPlan:
         role = stage.leaf.role
         here = [
             condition
-            for condition in sorted(branch.where, key=self._asks)
+            for condition in sorted(branch.where, key=looks_up)
             if not self._is_own(condition, stage)
             and self._home(branch, condition) == depth
             and role in roles_of(condition)
@@ -382,16 +364,6 @@ class NextPlan:
         ]
         ends.append(f"{join.first_ts(0, from_start=False)} + {branch.horizon}")
         out.line(f"return min({', '.join(ends)}, {ends[0]})")
-
-
-def _places(expression: Expression) -> set[tuple[str, str]]:
-    """Which events an expression names: (role, index)."""
-    return {(part.role, part.index) for part in walk(expression) if isinstance(part, Attribute)}
-
-
-def _moved(expression: Expression, to: Index) -> Expression:
-    """The same expression about other elements of its repetition."""
-    return rewritten(expression, lambda attribute: replace(attribute, index=to))
 
 
 def _forbidden_types(branch: Branch) -> set[str]:

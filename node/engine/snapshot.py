@@ -22,7 +22,8 @@ from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import EventType
 from headwater.protocol.remote import Versions
 
-FORMAT = 3
+FORMAT = 4
+_ONE_KEY = 3  # as engines were saved whose skip-till-next runs were kept by one attribute
 _WITHOUT_WAITING = 2  # as engines were saved whose evaluations never waited for remote tables
 _BIG_INT = 2
 _DECIMAL_INT = 1  # as earlier versions wrote them; they have at most 4,300 digits
@@ -229,7 +230,7 @@ def _unpacked(data: bytes, fingerprint: str) -> Sequence[Any]:
         raise SnapshotError(f"this is not a snapshot of an engine: {error}") from error
     if form == _WITHOUT_WAITING and len(rest) == 7:
         rest.append(None)
-    elif form != FORMAT or len(rest) != 8:
+    elif form not in (FORMAT, _ONE_KEY) or len(rest) != 8:
         raise SnapshotError(f"the snapshot has format {form!r}; this version reads {FORMAT}")
     content: list[Any]
     belongs_to, *content = rest

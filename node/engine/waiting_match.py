@@ -2,20 +2,32 @@
 
 Where it pays, such a run splits: one goes on as if the condition held, one as if it did not, and both carry the
 condition as a *doubt* until its element is there. Otherwise the run *waits*: it is taken out, and when the elements are
-there it goes once more through the events since then. Runs do not depend on each other, so no other run has to wait.
+there it goes once more through the events since then. Runs do not depend on each other, so no other run has to wait;
+those that wait at one event for the same elements do so together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from headwater.node.engine.next_match import NextMatch, type_name
 from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run, RunAhead
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.splitting import where_splitting_pays
 from headwater.node.engine.store import StoreState
-from headwater.node.engine.waiting import FOREVER, Asking, HeldEvaluation, Key, Least, NotAtHand, Timing
+from headwater.node.engine.waiting import (
+    FOREVER,
+    MISSING,
+    Asking,
+    HeldEvaluation,
+    Key,
+    Least,
+    NotAtHand,
+    Place,
+    Timing,
+)
 
 ROWS_BETWEEN_DECISIONS: Final = 256  # events after which it is decided again where it pays to go on in doubt
 
@@ -30,6 +42,8 @@ class Doubt(NamedTuple):
 
 
 Doubts = tuple[Doubt, ...]
+WaitingRun: TypeAlias = tuple[int, Run, Doubts]
+"""The stage at which it stands, and on what it rests."""
 
 
 class DoubtedRun(tuple[Any, ...]):
@@ -75,6 +89,12 @@ class AskingNextMatch(NextMatch):
         self._rows_left = ROWS_BETWEEN_DECISIONS
         self._decided_ts: float | None = None
         self._timings = [self._timing(ahead) for ahead in next_plan.aheads]
+        self._waiting: dict[tuple[Place, ...], list[WaitingRun]] = {}
+        """The runs that must wait at the present event, by the elements that they wait for."""
+        self._needs: Mapping[Place, Any] = {}
+        """What stays at hand for the evaluation that is running."""
+        self._again: HeldEvaluation | None = None
+        """What is running once more: the first to wait again takes its place."""
 
     def _timing(self, ahead: RunAhead) -> Timing | None:
         """What has elements fetched for runs that will need them; None if nothing does."""
@@ -116,11 +136,12 @@ class AskingNextMatch(NextMatch):
         """Events since the first at which a run waits, in trace order."""
         self._base = state.log_bases.setdefault(self._number, [0])
         self._positions = Least()
+        self._note_log()
 
     def restored(self, held: Iterable[HeldEvaluation]) -> None:
         """Evaluations of a snapshot wait again."""
         for entry in held:
-            if entry.rule == self._number and entry.what[0] in ("run", "start"):
+            if entry.rule == self._number and entry.what[0] in ("run", "runs", "start"):
                 self._positions.add(entry.what[-1], entry.serial)
 
     # ----------------------------------------------------------------------------------------------------------- steps
@@ -129,12 +150,15 @@ class AskingNextMatch(NextMatch):
         self._rows_left -= 1
         if self._rows_left <= 0:
             self._decide_splitting(row[0])
-        if self._log:
-            self._log.append(row)
-        self._row = row
         name = type_name(row)
+        if self._log:
+            self._log_row(name, row)
         moved: list[tuple[NextStage, Run]] = []
-        self._move(name, row, moved)
+        try:
+            self._move(name, row, moved)
+        finally:
+            if self._waiting:
+                self._hold_waiting(row)
         for stage in self.starting.get(name, ()):
             if self._fits(stage, row):
                 self._asking.begin(self._number)
@@ -166,10 +190,12 @@ class AskingNextMatch(NextMatch):
     ) -> list[Run]:
         """The runs that stay at the stage."""
         kept: list[Run] = []
-        begin, number = self._asking.begin, self._number
-        begin(number)
-        # Most runs rest on no doubt and are only refused by the event: that must be quick.
+        waiting: dict[tuple[Place, ...], list[WaitingRun]] = {}
+        asking, number, needs = self._asking, self._number, self._needs
+        asking.begin(number, needs)
+        # Most runs rest on no doubt and are only refused by the event, or wait for it all together: that must be quick.
         accept = self.accept[following[0].number] if len(following) == 1 and not takes and not stage.many else None
+        splits = accept is not None and self._splits(following[0])
         for run in runs:
             if accept is not None and run.__class__ is tuple:
                 try:
@@ -178,13 +204,22 @@ class AskingNextMatch(NextMatch):
                     verdict = UNSURE
                 if verdict == REFUSED:
                     kept.append(run)
+                    if asking.noted:
+                        asking.noted = {}
                     continue
                 if verdict == ACCEPTED:
                     moved.append((following[0], (*run, [row] if following[0].many else row)))
                     continue
-            begin(number)
+                if verdict & UNSURE and not splits:
+                    waiting.setdefault(tuple(asking.noted), []).append((stage.number, run, ()))
+                    asking.noted = {}
+                    continue
+            asking.begin(number, needs)
             if not self._step_one(stage, following, takes, run, row, moved, kept):
-                self._wait(self._waiting_run(stage, run), row)
+                waiting.setdefault(tuple(asking.noted), []).append((stage.number, tuple(run), doubts_of(run)))
+                asking.noted = {}
+        for places, together in waiting.items():
+            self._waiting.setdefault(places, []).extend(together)
         return kept
 
     def _start(self, stage: NextStage, row: Row, moved: list[tuple[NextStage, Run]]) -> bool:
@@ -319,10 +354,10 @@ class AskingNextMatch(NextMatch):
         ts = min(ts, ended_ts)
         self._finish_run(stage, doubted((*run[:-1], tuple(run[-1])), doubts_of(run)), ts)
 
-    def _finish_run(self, stage: NextStage, run: Run, ts: float, held: HeldEvaluation | None = None) -> None:
+    def _finish_run(self, stage: NextStage, run: Run, ts: float) -> None:
         """A run is complete: resolve its doubts, judge what is judged at the end, and emit it."""
         asking, store = self._asking, self._store
-        asking.begin(self._number, None if held is None else held.needs)
+        asking.begin(self._number, self._needs)
         open_doubts = False
         for doubt in doubts_of(run):
             is_so = self._is_so(doubt)
@@ -340,83 +375,109 @@ class AskingNextMatch(NextMatch):
             store.take_back(self._number, marks)
             end_ts = run[-1][-1][0] if stage.many else run[-1][0]
             what = ("finish", self._number, stage.number, tuple(run), doubts_of(run), ts)
-            store.hold(self._number, what, end_ts=end_ts, keeps_ts=ts, again=held)
+            self._hold(what, end_ts, ts)
         else:
             store.judge_doubtful(self._number)
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
-    def _wait(
-        self, what: tuple[Any, ...], row: Row, position: int | None = None, held: HeldEvaluation | None = None
-    ) -> None:
-        """The run waits for what was noted. ``position``: of the event, which is the newest unless it is given."""
+    def _hold_waiting(self, row: Row, position: int | None = None) -> None:
+        """Have the runs wait that must wait at this event."""
+        waiting, self._waiting = self._waiting, {}
+        for places, runs in waiting.items():
+            self._asking.noted = dict.fromkeys(places)
+            self._wait(("runs", self._number, tuple(runs)), row, position)
+
+    def _wait(self, what: tuple[Any, ...], row: Row, position: int | None = None) -> None:
+        """Runs wait for what was noted. ``position``: of the event, which is the newest unless it is given."""
         if position is None:
             if not self._log:
-                self._log.append(row)
+                self._log_row(type_name(row), row)
             position = self._base[0] + len(self._log) - 1
         end_ts = row[0]
-        if what[0] == "run" and self.stages[what[2]].complete and self.stages[what[2]].many:
-            end_ts = what[3][-1][-1][0]  # the last repetition may end without this event
-        entry = self._store.hold(self._number, (*what, position), end_ts=end_ts, keeps_ts=row[0], again=held)
+        for number, run, _ in what[2] if what[0] == "runs" else ():
+            if self.stages[number].complete and self.stages[number].many:
+                end_ts = min(end_ts, run[-1][-1][0])  # the last repetition may end without this event
+        entry = self._hold((*what, position), end_ts, row[0])
         self._positions.add(position, entry.serial)
 
-    def _waiting_run(self, stage: NextStage, run: Run) -> tuple[Any, ...]:
-        return "run", self._number, stage.number, tuple(run), doubts_of(run)
+    def _hold(self, what: tuple[Any, ...], end_ts: float, keeps_ts: float) -> HeldEvaluation:
+        """See ``Asking.hold``. What has come for the evaluation that is running stays with all that comes of it."""
+        held, self._again = self._again, None
+        entry = self._store.hold(self._number, what, end_ts=end_ts, keeps_ts=keeps_ts, again=held)
+        if entry is not held:
+            for place, element in self._needs.items():
+                if element is not MISSING:
+                    entry.needs.setdefault(place, element)
+        return entry
 
     def retry(self, held: HeldEvaluation) -> None:
-        """Go on with a run whose elements are there."""
-        kind, _, number, *rest = held.what
-        stage = self.stages[number]
-        if kind == "finish":
-            run, doubts, ts = rest
-            self._finish_run(stage, with_doubts(run, doubts), ts, held)
-            return
-        position = rest[-1]
-        self._positions.remove(held.serial)
-        self._asking.begin(self._number, held.needs)
-        moved: list[tuple[NextStage, Run]] = []
-        again: HeldEvaluation | None = held
-        if kind == "start":
-            row = self._log[position - self._base[0]]
-            if not self._start(stage, row, moved):
-                self._wait(("start", self._number, number), row, position, held)
-                again = None
-            for after, run in moved:
-                again = self._catch_up(after, run, position + 1, row[0], again)
-        else:
-            self._catch_up(stage, with_doubts(rest[0], rest[1]), position, None, again)
-        self._trim()
+        """Go on with runs whose elements are there."""
+        self._needs, self._again = held.needs, held
+        try:
+            if held.what[0] == "finish":
+                _, _, number, run, doubts, ts = held.what
+                self._finish_run(self.stages[number], with_doubts(run, doubts), ts)
+            else:
+                self._positions.remove(held.serial)
+                self._resume(*held.what)
+                self._trim()
+        finally:
+            self._needs, self._again = {}, None
 
-    def _catch_up(
-        self, stage: NextStage, run: Run, position: int, ts: float | None, held: HeldEvaluation | None
-    ) -> HeldEvaluation | None:
-        """Take a run through the events since a position. ``ts``: it has just been taken to this stage by an event of
-        this time. ``held`` keeps the elements that have come; the first run to wait again takes its number."""
-        asking = self._asking
-        needs = {} if held is None else held.needs
-        work = [(stage, run, position, ts)]
+    def _resume(self, kind: str, _: int, *rest: Any) -> None:
+        """Take runs through the event that they waited at, and the events since then."""
+        position = rest[-1]
+        row = self._log[position - self._base[0]]
+        moved: list[tuple[NextStage, Run]] = []
+        if kind == "start":
+            self._asking.begin(self._number, self._needs)
+            if not self._start(self.stages[rest[0]], row, moved):
+                self._wait(("start", self._number, rest[0]), row, position)
+            self._catch_up([(stage, run, position + 1, row[0]) for stage, run in moved])
+            return
+        waiting: Iterable[WaitingRun] = rest[0] if kind == "runs" else (rest[:3],)
+        at_stage: dict[int, list[Run]] = {}
+        for number, run, doubts in waiting:
+            if doubts or self.stages[number].many:
+                run = self._own_copy(self.stages[number], with_doubts(run, doubts))
+            at_stage.setdefault(number, []).append(run)
+        work: list[tuple[NextStage, Run, int, float | None]] = []
+        failure: Exception | None = None
+        for number, runs in at_stage.items():
+            stage, moved = self.stages[number], []
+            step = self._concerns(stage, runs[0], row)
+            assert step is not None, "runs wait at events that concern them"
+            try:
+                runs = self._step(runs, stage, *step, row, moved)
+            except Exception as error:  # as where nothing waits: the event has not moved them, the next may
+                failure, moved = error, []
+            work += [(stage, run, position + 1, None) for run in runs]
+            work += [(after, run, position + 1, row[0]) for after, run in moved]
+        self._hold_waiting(row, position)
+        self._catch_up(work)
+        if failure is not None:
+            raise failure
+
+    def _catch_up(self, work: list[tuple[NextStage, Run, int, float | None]]) -> None:
+        """Take runs through the events since a position. A time says that an event of this time has just taken the run
+        to its stage."""
         while work:
             stage, run, position, ts = work.pop()
             if ts is not None and stage.complete and not stage.many:
-                self._finish_run(stage, run, ts, held)
-                asking.begin(self._number, needs)
-                if held is not None and held.serial in asking.held:
-                    held = None
+                self._finish_run(stage, run, ts)
                 continue
             run = self._own_copy(stage, run)
-            for index in range(position - self._base[0], len(self._log)):
-                row = self._log[index]
+            for at in self._logged(stage, run, position):
+                row = self._log[at - self._base[0]]
                 step = self._concerns(stage, run, row)
                 if step is None:
                     continue
-                asking.noted = {}
+                self._asking.begin(self._number, self._needs)
                 moved: list[tuple[NextStage, Run]] = []
                 kept: list[Run] = []
-                at = self._base[0] + index
                 if not self._step_one(stage, *step, run, row, moved, kept):
-                    self._wait(self._waiting_run(stage, run), row, at, held)
-                    if held is not None:
-                        held = None
+                    self._wait(("runs", self._number, ((stage.number, tuple(run), doubts_of(run)),)), row, at)
                     break
                 work += [(after, new, at + 1, row[0]) for after, new in moved]
                 if not kept:
@@ -424,7 +485,6 @@ class AskingNextMatch(NextMatch):
                 (run,) = kept
             else:
                 self._open(stage, run)
-        return held
 
     @staticmethod
     def _own_copy(stage: NextStage, run: Run) -> Run:
@@ -448,16 +508,59 @@ class AskingNextMatch(NextMatch):
                 return None
         return following, takes
 
+    # ------------------------------------------------------------------------------------------------------- the log
+
+    def _log_row(self, name: str, row: Row) -> None:
+        """Keep an event for the runs that wait."""
+        self._log.append(row)
+        self._note_row(name, row, self._base[0] + len(self._log) - 1)
+
+    def _note_row(self, name: str, row: Row, position: int) -> None:
+        for stage, _, _ in self.watching.get(name, ()):
+            key = None
+            if stage.keyed:
+                try:
+                    key = self.functions[f"key_of_row {name}"][stage.number](row)
+                except Exception:  # said when a run at the stage comes to the event
+                    self._unclear.setdefault(stage.number, []).append(position)
+                    continue
+                if key is None:
+                    continue
+            self._concerning.setdefault((stage.number, key), []).append(position)
+
+    def _note_log(self) -> None:
+        """Note which events of the log concern which runs."""
+        self._concerning: dict[tuple[int, Any], list[int]] = {}
+        """Positions in the log, by stage and key of the runs that these events concern."""
+        self._unclear: dict[int, list[int]] = {}
+        """The same by stage, where an event's key cannot be had."""
+        for position, row in enumerate(self._log, self._base[0]):
+            self._note_row(type_name(row), row, position)
+
+    def _logged(self, stage: NextStage, run: Run, position: int) -> list[int]:
+        """The positions from this one on of events that may concern the run."""
+        if position - self._base[0] >= len(self._log):
+            return []
+        key = self.functions["key_of_run"][stage.number](run) if stage.keyed else None
+        positions = self._concerning.get((stage.number, key), [])
+        unclear = self._unclear.get(stage.number)
+        if unclear:
+            positions = sorted((*positions, *unclear))
+        return positions[bisect_left(positions, position) :]
+
     def _trim(self) -> None:
         """Forget events that no run waits at any more."""
         least = self._positions.least()
         if least == FOREVER:
             self._base[0] += len(self._log)
             self._log.clear()
+            self._concerning.clear()
+            self._unclear.clear()
         elif least - self._base[0] > len(self._log) // 2:
             passed = int(least) - self._base[0]
             del self._log[:passed]
             self._base[0] += passed
+            self._note_log()
 
     def held(self) -> int:
         return super().held() + len(self._log)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from typing import Any
 
+import msgpack
 import pytest
 
 from headwater.node.engine import Engine
@@ -227,6 +229,38 @@ def test_a_snapshot_remembers_the_watermark() -> None:
     copy.restore(engine.snapshot())
     copy.feed([event(A, 10, 1)])
     assert len(copy.take_late()) == 1
+
+
+BY_BOTH = "Both: SEQ(A a, B b) WHERE a.id = b.id AND a.v = b.v WITHIN 50 us SKIP TILL NEXT MATCH"
+
+
+def test_runs_are_kept_by_all_attributes_that_the_next_event_must_share() -> None:
+    engine = Engine(sase(BY_BOTH))
+    engine.feed([event(A, ts, ts, id=ts % 3, v=ts % 2) for ts in range(1, 13)])
+    engine.advance(12)
+    (runs,) = (state for store in engine._stores for state in store.state.runs_of.values())
+    assert {key: len(same) for key, same in runs[0].items()} == {(n % 3, n % 2): 2 for n in range(6)}
+    engine.feed([event(B, 20, 20, id=1, v=0)])
+    assert parts(engine.advance(20)) == [[("a", 4), ("b", 20)], [("a", 10), ("b", 20)]]
+
+
+def test_runs_of_a_snapshot_that_kept_them_by_one_attribute_go_on() -> None:
+    engine = Engine(sase(BY_BOTH))
+    engine.feed([event(A, ts, ts, id=ts % 3, v=ts % 2) for ts in range(1, 13)])
+    engine.advance(12)
+    form, *rest = msgpack.unpackb(engine.snapshot(), strict_map_key=False)
+    assert form == 4
+    for store in rest[5]:
+        for _, by_stage in store["runs"]:
+            by_id: dict[int, list[Any]] = {}
+            for (key,), runs in by_stage[0]:
+                identity = rest[4][key][1][0]
+                by_id.setdefault(identity, []).extend(runs)
+            by_stage[0] = [[key, runs] for key, runs in by_id.items()]
+    restored = Engine(sase(BY_BOTH))
+    restored.restore(msgpack.packb([3, *rest]))
+    restored.feed([event(B, 20, 20, id=1, v=0)])
+    assert sorted(parts(restored.advance(20))) == [[("a", 4), ("b", 20)], [("a", 10), ("b", 20)]]
 
 
 def test_a_snapshot_of_other_rules_is_refused() -> None:

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from headwater.node.engine import Engine
+from headwater.node.engine.next_match import NextMatch
 from headwater.node.engine.program import compile_rules
+from headwater.node.engine.splitting import where_splitting_pays
 from headwater.node.engine.waiting import MISSING
 from headwater.node.remote.caches import CACHES, ENTRY_BYTES
 from headwater.node.remote.memory import Memory
@@ -228,6 +230,38 @@ def test_an_evaluation_waits_once_it_carries_more_matches_in_doubt_than_waiting_
         memory.supply(*place, ELEMENT)
         engine.supplied(*place, ELEMENT)
     assert len(engine.supply()) == 40
+
+
+NEXT = "R: SEQ(A a, B b) WHERE a.v = REMOTE[b.k] WITHIN 1 s SKIP TILL NEXT MATCH"
+
+
+def test_runs_that_wait_for_one_element_at_one_event_wait_together() -> None:
+    memory = Memory(["remote"], policy="cache")
+    engine = an_engine(NEXT, memory)
+    engine.feed([event(A, ts, v=ts % 2) for ts in range(1, 7)])
+    engine.feed([event(B, 10, k=7)])
+    engine.advance(10)
+    assert engine.waiting() == 1
+    assert memory.take_wanted() == [("remote", (7,))]
+    memory.supply("remote", (7,), ELEMENT)
+    engine.supplied("remote", (7,), ELEMENT)
+    assert sorted(match.start[0] for match in engine.supply()) == [1, 3, 5]
+    engine.feed([event(B, 11, k=8)])
+    engine.advance(11)
+    memory.supply("remote", (8,), Versions.always(0))
+    engine.supplied("remote", (8,), Versions.always(0))
+    assert sorted(match.start[0] for match in engine.supply()) == [2, 4, 6]
+
+
+def test_runs_wait_where_their_element_comes_before_the_next_event_and_go_on_where_it_does_not() -> None:
+    engine = an_engine(
+        "R: SEQ(A a, B b, C c) WHERE a.v = REMOTE[b.k] WITHIN 1 s SKIP TILL NEXT MATCH", Memory(["remote"])
+    )
+    (machine,) = (machine for store in engine._stores for machine in store.machines)
+    assert isinstance(machine, NextMatch)
+    rates, standing = {0: 0.01, 1: 0.01, 2: 0.01}, {0: 1, 1: 1, 2: 0}  # a run stays 100 us at a stage
+    assert not any(where_splitting_pays(machine.stages, rates, standing, 50).values())
+    assert where_splitting_pays(machine.stages, rates, standing, 500) == {0: True, 1: True, 2: True}
 
 
 def test_an_evaluation_that_fails_takes_no_other_with_it() -> None:

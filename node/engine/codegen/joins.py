@@ -37,7 +37,7 @@ from headwater.node.engine.codegen.repetitions import (
     write_forced_checks,
 )
 from headwater.protocol.analysis.units import Choice, Measure, Spread
-from headwater.protocol.expressions import Expression, parameters_of
+from headwater.protocol.expressions import Expression, looks_up, parameters_of
 
 NEAR = 16  # how far back from the newest event `last` looks before it bisects the whole buffer
 
@@ -203,9 +203,9 @@ def _single_conditions(join: JoinContext, step: int, level: Level) -> list[str]:
     unit = level.unit
     conditions = class_conditions(join, unit, join.units[unit].leaves[0].role, level.used_class[0])
     rest = [c for c in in_order(join, join.conditions.get(step, [])) if c != level.used_condition[0]]
-    conditions += [join.scope.truth(condition) for condition in rest if not join.asks(condition)]
+    conditions += [join.scope.truth(condition) for condition in rest if not looks_up(condition)]
     *_, extra = bounds_of(join, level, 0)
-    asking = [condition_source(join, condition, step) for condition in rest if join.asks(condition)]
+    asking = [condition_source(join, condition, step) for condition in rest if looks_up(condition)]
     extra = [*extra, *_arrived_before(join, f"r{unit}")]
     return conditions + extra + distinctness(join, unit, 0, f"r{unit}") + asking
 

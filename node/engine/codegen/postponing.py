@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from headwater.node.engine.codegen.code import Piece
 from headwater.node.engine.codegen.context import JoinContext, Level, Sought
 from headwater.protocol.analysis.units import Branch, Choice
-from headwater.protocol.expressions import Expression, Remote, parameters_of, roles_of, walk
+from headwater.protocol.expressions import Expression, Remote, looks_up, parameters_of, roles_of, walk
 
 LEVELS_MAX = 14  # a longer join is written as functions inside each other, which do not share variables
 
@@ -61,9 +61,9 @@ def plan_postponing(join: JoinContext) -> None:
 
 
 def in_order(join: JoinContext, conditions: Sequence[Expression]) -> list[Expression]:
-    """What needs no element first, then what cannot be postponed: no element is asked for that another condition makes
-    superfluous."""
-    return sorted(conditions, key=lambda condition: (join.asks(condition), condition in join.postponable))
+    """What needs no element first, then what cannot be postponed: no element is asked for, or looked up, that another
+    condition makes superfluous."""
+    return sorted(conditions, key=lambda condition: (looks_up(condition), condition in join.postponable))
 
 
 def condition_source(join: JoinContext, condition: Expression, step: int) -> str:
