@@ -122,6 +122,7 @@ class NodeCore:
     def handle(self, received: Input, now_us: int) -> list[Effect]:
         """Take one input; what must be done now, in this order."""
         work = NOTED.step = Work(now_us, self._outboxes, self._timers)
+        self.memory.now_us = now_us
         try:
             self._take(received, work)
             if work.queue:

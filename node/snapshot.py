@@ -23,7 +23,7 @@ from headwater.protocol.messages.tallies import Question, Tally
 from headwater.protocol.pattern import Rule
 from headwater.protocol.state import Format, Made, Tables, Vocabulary
 from headwater.protocol.state import StateError as StateError
-from headwater.protocol.state.upgrading import EMPTY, with_fields
+from headwater.protocol.state.upgrading import EMPTY, with_fields, with_table_terms
 from headwater.protocol.state.values import CLASSES, MADE, by_name
 from headwater.protocol.tallies import Extreme, Total
 from headwater.protocol.wire import rule_encoding
@@ -46,7 +46,9 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades={1: _with_memory})
+    return Format(
+        kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades={1: _with_memory, 2: with_table_terms}
+    )
 
 
 def _with_memory(tables: Tables) -> Tables:

@@ -20,13 +20,13 @@ RULE_ENCODING: Final = 1
 
 JOURNAL_FILES: Final = 1
 """Segments and snapshot files of a journal (``protocol.journal.files``)."""
-NODE_STATE: Final = 2  # 1 had no remote tables
+NODE_STATE: Final = 3  # 1 had no remote tables, 2 none that are not steady
 """What the snapshot of a node holds (``node.snapshot``)."""
-COORDINATOR_STATE: Final = 2  # 1 had no remote tables
+COORDINATOR_STATE: Final = 3  # as those of a node
 """What the snapshot of a coordinator holds (``coordinator.daemon.snapshot``, as the next two)."""
 COORDINATOR_INPUTS: Final = 1
 """Inputs in the journal of a coordinator."""
-COORDINATOR_SETUP: Final = 2  # 1 had no remote tables
+COORDINATOR_SETUP: Final = 3  # as those of a node
 """What a coordinator was told of its network when it first started."""
 
 # ---------------------------------------------------------------------------------------------------- for bulk analysis

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headwater.protocol.events import EventType
 from headwater.protocol.pattern import Rule
+from headwater.protocol.remote import WAIT, TableTerms
 from headwater.protocol.strategy import DEFAULT_STRATEGY
 from headwater.protocol.subscriptions import Subscription
 
@@ -69,6 +70,15 @@ class DescribedTable:
     """Its provider in words of a network file, in YAML; files have their whole names."""
     at: tuple[str, ...] = ()
     """The nodes that reach it; none: every node does."""
+    fresh_us: int | None = None
+    on_failure: str = WAIT
+    wait_us: int = 0
+    whole: bool = False
+    """The terms of lookups in it: ``TableTerms``."""
+
+    @property
+    def terms(self) -> TableTerms:
+        return TableTerms(self.fresh_us, self.on_failure, self.wait_us, self.whole)
 
 
 @dataclass(frozen=True, slots=True)

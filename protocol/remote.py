@@ -2,19 +2,49 @@
 
 A table is static, or versioned by event time: an entry with ``valid_from`` answers lookups at that time and later,
 until a newer version of the same key replaces it. The engine asks with the ts of the latest event that the arguments
-name, so the answer depends on the trace alone and never on when the question is asked.
+name, so the answer depends on the trace alone and never on when the question is asked. A table that is fresh for some
+time is the third kind: what it answers depends on when it is asked.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
 
 from headwater.protocol.events import Value
 
 RemoteValue = Value | tuple[Value, ...]
 """What a lookup gives: one value, a collection for ``in``, or None where there is none."""
+
+
+WAIT: Final = "wait"
+REJECT: Final = "reject"
+ACCEPT: Final = "accept"
+ON_FAILURE: Final = (WAIT, REJECT, ACCEPT)
+
+
+@dataclass(frozen=True, slots=True)
+class TableTerms:
+    """What a lookup in a table means beyond what its data say."""
+
+    fresh_us: int | None = None
+    """How old an element may be when the deciding event arrives; None: elements never change."""
+    on_failure: str = WAIT
+    """What becomes of a comparison whose element cannot be had: it waits, it is false, or it is true."""
+    wait_us: int = 0
+    """Unless it waits: how long the provider is asked again before that is decided."""
+    whole: bool = False
+    """Whether an answer holds more keys than were asked for: all that belong to the same whole."""
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether a lookup gives the same whenever it is made."""
+        return self.fresh_us is None and self.on_failure == WAIT
+
+
+STEADY: Final = TableTerms()
 
 
 class RemoteEntry(NamedTuple):
@@ -25,11 +55,17 @@ class RemoteEntry(NamedTuple):
     valid_from: int | None = None
 
 
+ALWAYS: Final = (float("-inf"),)
+"""The times of a key that has one value for ever."""
+
+
 class Versions(NamedTuple):
     """All that a table says of one key: from ``times[i]`` on ``values[i]`` holds; before the first it has no value."""
 
     times: tuple[float, ...]
     values: tuple[RemoteValue, ...]
+    fetched_us: int | None = None
+    """When it came, where that matters."""
 
     @classmethod
     def of(cls, values: Iterable[tuple[int | None, RemoteValue]]) -> Versions:
@@ -42,12 +78,63 @@ class Versions(NamedTuple):
 
     @classmethod
     def always(cls, value: RemoteValue) -> Versions:
-        return cls((float("-inf"),), (value,))
+        return cls(ALWAYS, (value,))
 
     def at(self, ts: int) -> RemoteValue:
         """The value that holds at ``ts``, or None."""
         index = bisect_right(self.times, ts)
         return self.values[index - 1] if index else None
+
+
+class Failed(Versions):
+    """In place of an element that could not be had: what its comparisons give instead."""
+
+    __slots__ = ()
+
+    @property
+    def on_failure(self) -> str:
+        (instead,) = self.values
+        assert isinstance(instead, str)
+        return instead
+
+    def at(self, ts: int) -> Any:
+        return ACCEPTED if self.values[0] == ACCEPT else None
+
+
+def failed(on_failure: str, fetched_us: int | None = None) -> Failed:
+    return Failed((), (on_failure,), fetched_us)
+
+
+def saved_versions(times: Any, values: Any, fetched_us: Any = None) -> Versions:
+    """What was saved as plain values; one that could not be had has a value and no time."""
+    kind = Failed if values and not times else Versions
+    return kind(tuple(times), tuple(values), fetched_us)
+
+
+class _Accepted:
+    """In place of a value that could not be had: every comparison with a value is true, also of what is computed from
+    it."""
+
+    __slots__ = ()
+
+    def _holds(self, other: object) -> bool:
+        return other is not None
+
+    def _itself(self, *_: object) -> _Accepted:
+        return self
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _holds
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _itself
+    __truediv__ = __rtruediv__ = __mod__ = __rmod__ = __neg__ = _itself
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "ACCEPTED"
+
+
+ACCEPTED: Final = _Accepted()
 
 
 class LookupTable(Protocol):
@@ -89,6 +176,11 @@ class RemoteTable:
     def key_lengths(self) -> set[int]:
         """With how many arguments a lookup can find something."""
         return set(map(len, self._versions))
+
+    @property
+    def versioned(self) -> bool:
+        """Whether some value holds only from a time on."""
+        return any(versions.times != ALWAYS for versions in self._versions.values())
 
     def __len__(self) -> int:
         return len(self._versions)

@@ -17,7 +17,7 @@ from headwater.protocol.formats import COORDINATOR_INPUTS, COORDINATOR_SETUP, CO
 from headwater.protocol.state import Format, Tables, Vocabulary
 from headwater.protocol.state import OldState as OldState
 from headwater.protocol.state import StateError as StateError
-from headwater.protocol.state.upgrading import EMPTY, with_fields
+from headwater.protocol.state.upgrading import EMPTY, with_fields, with_table_terms
 from headwater.protocol.state.values import CLASSES, MADE, by_name
 
 HOW_TO_GO_ON: Final = (
@@ -50,7 +50,7 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades={1: _with_tables})
+    return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades={1: _with_tables, 2: with_table_terms})
 
 
 def _with_tables(tables: Tables) -> Tables:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
@@ -89,16 +89,26 @@ def tables_of_network(network: Network) -> Tables:
 
 
 def report_on(tables: Tables, *, tried: bool) -> None:
-    """Print a line for each table, and fail if one cannot be used; only if they are to be tried."""
+    """Print a line for each table: of what kind it is and, if they are to be tried, whether it can be used; fail if one
+    cannot."""
+    if not tried:
+        print_kinds({name: tables.kind(name) for name in tables.by_name})
+        return
     with tables:
-        wrong = [name for name in tables.by_name if not _line_of(tables, name)] if tried else []
+        wrong = [name for name in tables.by_name if not _line_of(tables, name)]
     if wrong:
         raise RunFailed(f"{plural(len(wrong), 'remote table')} cannot be used: {listed(wrong)}")
+
+
+def print_kinds(kinds: Mapping[str, str]) -> None:
+    """A line for each table: what a lookup in it means."""
+    for name, kind in kinds.items():
+        print(f"remote {name}: {kind}")
 
 
 def _line_of(tables: Tables, name: str) -> bool:
     started_s = time.monotonic()
     shown, error = tables.tried(name)
     took = f", {seconds(time.monotonic() - started_s)}" if shown != AT_HAND else ""
-    print(f"remote {name}: {error}" if error else f"remote {name}: fine, {shown}{took}")
+    print(f"remote {name}: {error}" if error else f"remote {name}: fine, {shown}{took}, {tables.kind(name)}")
     return error is None

@@ -28,7 +28,7 @@ from headwater.node.remote.tables import Behind
 from headwater.node.remote.template import Template
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.remote import LookupTable, RemoteTable
+from headwater.protocol.remote import STEADY, LookupTable, RemoteTable, TableTerms
 from headwater.protocol.text import listed
 
 EXAMPLE: Final = "write NAME={file: regions.csv}, or name another provider"
@@ -73,6 +73,11 @@ class TablePart(FilePart):
     def word(self) -> str:
         return next(word for word, part in PARTS.items() if isinstance(self, part))
 
+    @property
+    def terms(self) -> TableTerms:
+        """What lookups in it mean beyond what its data say."""
+        return STEADY
+
     def table(self, place: DescribedAt) -> LookupTable | Behind:
         raise NotImplementedError
 
@@ -102,9 +107,12 @@ class AskedPart(TablePart):
             wait_s=USUAL.wait_s if self.wait is None else self.wait / 1e6,
         )
 
+    @property
+    def terms(self) -> TableTerms:
+        return TableTerms(self.fresh)
+
     def table(self, place: DescribedAt) -> Behind:
-        fresh_s = None if self.fresh is None else self.fresh / 1e6
-        return Behind(self.provider(place, [str(key) for key in self.keys]), self.limits, fresh_s)
+        return Behind(self.provider(place, [str(key) for key in self.keys]), self.limits, self.terms)
 
     def behind(self, place: DescribedAt) -> Behind:
         return self.table(place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,16 +45,13 @@ def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) 
         part = part_in(sheet, name, described)
         if part is None:
             continue
-        if isinstance(part, AskedPart) and part.fresh is not None:
-            cure = "leave fresh: out, or evaluate the rule with headwater run --remote"
-            sheet.error(part.at("fresh"), "networks do not serve tables whose elements change at any time yet", cure)
         if isinstance(part, PythonPart):
             message = f"the table {name} is a function, which only a simulation and headwater run call"
             at_mark = part.place.start_mark.index
             only_simulated.append(sheet.source.diagnostic(at_mark, message, "name another provider"))
         everywhere = set(at) == set(nodes)
         text = _text(tree_of(described), sheet.path.parent)
-        tables.append(DescribedTable(name, text, () if everywhere else at))
+        tables.append(DescribedTable(name, text, () if everywhere else at, *astuple(part.terms)))
         lengths[name] = len(part.keys) or None if isinstance(part, AskedPart) else None
     return DescribedTables(tuple(tables), lengths, tuple(only_simulated))
 

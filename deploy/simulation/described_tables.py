@@ -15,7 +15,7 @@ from headwater.node.remote.policies import DEFAULT
 from headwater.node.remote.tables import Behind
 from headwater.node.remote.threads import LoopThread
 from headwater.protocol.network import Network
-from headwater.protocol.remote import RemoteTable, Versions
+from headwater.protocol.remote import STEADY, RemoteTable, Versions
 
 LATENCY_US: Final = (200, 2_000)
 """In virtual time, of every table: about that of a server in the same building."""
@@ -40,7 +40,8 @@ def simulated_tables(network: Network) -> Iterator[SimulatedTables]:
         }
         at = {table.name: table.at for table in network.tables if table.at}
         strategy = network.remote_strategy or DEFAULT
-        yield SimulatedTables(elements, LATENCY_US, reached_from=at, strategy=strategy)
+        terms = {table.name: table.terms for table in network.tables if table.terms != STEADY}
+        yield SimulatedTables(elements, LATENCY_US, reached_from=at, strategy=strategy, terms=terms)
     finally:
         loop.close()
 

@@ -11,7 +11,7 @@ from headwater.node.effects import Fetch, Fetched, FetchFailed
 from headwater.node.engine.waiting import Key
 from headwater.node.remote.memory import CACHE_BYTES, Memory
 from headwater.node.remote.policies import DEFAULT
-from headwater.protocol.remote import Versions
+from headwater.protocol.remote import TableTerms, Versions
 
 TIME_LIMIT_US = 1_000_000  # for so long a node waits for an answer that is lost
 
@@ -37,10 +37,14 @@ class SimulatedTables:
     strategy: str = DEFAULT
     """How rules come by elements: a row of ``node.remote.policies``."""
     cache_bytes: int = CACHE_BYTES
+    terms: Mapping[str, TableTerms] = field(default_factory=dict)
+    """What lookups mean in tables that are not steady."""
 
     def memory(self) -> Memory:
         """That of a node."""
-        return Memory(self.tables, policy=self.strategy, cache_bytes=self.cache_bytes, foresight=False)
+        return Memory(
+            self.tables, policy=self.strategy, cache_bytes=self.cache_bytes, terms=self.terms, foresight=False
+        )
 
 
 class Answers:

@@ -36,6 +36,7 @@ from headwater.protocol.messages import control
 from headwater.protocol.messages.control import COORDINATOR, NodeConfig
 from headwater.protocol.messages.neighbour import Message
 from headwater.protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
+from headwater.protocol.remote import STEADY
 from headwater.protocol.wire.link_wire import LinkWire
 from headwater.protocol.wire.rule_encoding import CodecError
 
@@ -303,7 +304,8 @@ class NodeMachine:
                 self._follow_earlier_lives(config)
             around = {peer.name: peer.delay_us for peer in sorted(config.peers, key=lambda peer: peer.name)}
             settings = self._settings or NodeSettings()
-            memory = Memory((), policy=config.remote_strategy or DEFAULT, foresight=False)
+            terms = {table.name: table.terms for table in config.tables if table.terms != STEADY}
+            memory = Memory((), policy=config.remote_strategy or DEFAULT, terms=terms, foresight=False)
             self.core = NodeCore(self.name, around, replace(settings, replayed=config.replayed), memory)
 
     def _follow_earlier_lives(self, config: NodeConfig) -> None:

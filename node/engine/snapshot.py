@@ -20,7 +20,7 @@ from headwater.node.engine.waiting_match import DoubtedRun, with_doubts
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
 from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import EventType
-from headwater.protocol.remote import Versions
+from headwater.protocol.remote import saved_versions
 
 FORMAT = 4
 _ONE_KEY = 3  # as engines were saved whose skip-till-next runs were kept by one attribute
@@ -255,7 +255,7 @@ def _waiting(saved: Any, watermark: float, value: Callable[[Any], Any]) -> Waiti
 
 def _elements(needs: Any, value: Callable[[Any], Any]) -> dict[Any, Any]:
     elements = {value(place): value(element) for place, element in needs}
-    return {place: Versions(*e) if isinstance(e, tuple) else e for place, e in elements.items()}
+    return {place: saved_versions(*e) if isinstance(e, tuple) else e for place, e in elements.items()}
 
 
 def _state(store: Store, saved: Mapping[str, Any], value: Any) -> StoreState:

@@ -60,11 +60,16 @@ class AskedMarker:
 
     asked = True
 
+    def __init__(self, *, accepts: bool = False) -> None:
+        self.accepts = accepts
+        """Whether comparisons with elements that cannot be had are true: no index finds what they hold for."""
+
     def key_lengths(self) -> set[int]:
         return set()
 
 
 ASKED: Final = AskedMarker()
+ASKED_ACCEPTING: Final = AskedMarker(accepts=True)
 
 
 class RemoteMemory(Protocol):
@@ -94,6 +99,10 @@ class RemoteMemory(Protocol):
 
     def latency_us(self, table: str) -> float:
         """How long elements of the table take to come."""
+        ...
+
+    def is_steady(self, table: str) -> bool:
+        """Whether a lookup in the table gives the same whenever it is made."""
         ...
 
 

@@ -28,6 +28,7 @@ from headwater.node.engine.waiting import (
     Place,
     Timing,
 )
+from headwater.protocol.analysis.lookups import tables_of
 
 ROWS_BETWEEN_DECISIONS: Final = 256  # events after which it is decided again where it pays to go on in doubt
 
@@ -82,6 +83,8 @@ class AskingNextMatch(NextMatch):
         for name, entries in self.watching.items():
             for stage, following, takes in entries:
                 self._following[stage.number][name] = following, takes
+        self._may_split = all(map(asking.memory.is_steady, tables_of(self.plan.rule)))
+        """The two that come of a split run must be decided by the same value."""
         self._splitting = {stage.number: True for stage in self.stages}
         """Whether it pays at a stage to go on in doubt."""
         self._opened = [0] * len(self.stages)
@@ -242,6 +245,8 @@ class AskingNextMatch(NextMatch):
 
     def _splits(self, stage: NextStage) -> bool:
         waiting = self._asking.waiting_of[self._number]
+        if not self._may_split:
+            return False
         if waiting.stages_in_doubt is not None:
             return waiting.postpones and waiting.stages_in_doubt > 0
         return waiting.postpones and self._splitting[stage.number]

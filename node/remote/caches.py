@@ -27,15 +27,15 @@ LEAST_EVERY: Final = 64  # changes of the cache after which its least utility is
 class Entry:
     """One element at hand."""
 
-    __slots__ = ("ahead", "element", "index", "size", "supplied_s")
+    __slots__ = ("ahead", "element", "index", "size", "supplied_us")
 
-    def __init__(self, element: Versions | None, size: int, ahead: Any, supplied_s: float) -> None:
+    def __init__(self, element: Versions | None, size: int, ahead: Any, supplied_us: int) -> None:
         self.element = element
         self.size = size
         self.ahead = ahead
         """What had it fetched before anything needed it; None once it was looked up, or if something asked for it."""
         self.index = -1
-        self.supplied_s = supplied_s
+        self.supplied_us = supplied_us
 
 
 class Cache:
@@ -61,6 +61,10 @@ class Cache:
         """What is kept, the least recently used first."""
         return ((place, entry.element) for place, entry in self._kept.items())
 
+    def times(self) -> Iterator[int]:
+        """When these came, in the same order."""
+        return (entry.supplied_us for entry in self._kept.values())
+
     def finder(self, table: str, used: Callable[[Entry], None]) -> Callable[[Key], Any]:
         """What gives the element of a key of the table; ``used`` is told of the first lookup of one fetched ahead."""
         kept = self._kept
@@ -78,11 +82,11 @@ class Cache:
 
         return find
 
-    def keep(self, place: Place, element: Versions | None, ahead: Any = None, supplied_s: float = 0.0) -> None:
+    def keep(self, place: Place, element: Versions | None, ahead: Any = None, supplied_us: int = 0) -> None:
         """Keep an element, unless it alone would be too large. ``ahead``: what had it fetched before it was needed."""
         if place in self._kept:
             self.drop(place)
-        entry = Entry(element, ENTRY_BYTES + (0 if element is None else size_bytes(element)), ahead, supplied_s)
+        entry = Entry(element, ENTRY_BYTES + (0 if element is None else size_bytes(element)), ahead, supplied_us)
         if entry.size > self.bytes_max:
             if ahead is not None:
                 self._unused(entry)
@@ -102,10 +106,10 @@ class Cache:
             self._least = 0.0 if place is None else self._utility(place)
         return self._least
 
-    def expire(self, place: Place, before_s: float) -> None:
+    def expire(self, place: Place, before_us: int) -> None:
         """Drop the element if it came before this."""
         entry = self._kept.get(place)
-        if entry is not None and entry.supplied_s < before_s:
+        if entry is not None and entry.supplied_us < before_us:
             self.drop(place)
 
     def drop(self, place: Place) -> None:

@@ -18,6 +18,8 @@ class CallProvider(Provider):
     is taken for a server behind it that is away. Anything else is a mistake in the function, and ends the run.
     """
 
+    versioned = None
+
     def __init__(self, call: Callable[..., Any], name: str = "") -> None:
         self._call = call
         self._threads = Threads()

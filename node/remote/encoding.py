@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgpack
 
 from headwater.protocol.events import Value
-from headwater.protocol.remote import Versions
+from headwater.protocol.remote import Versions, saved_versions
 
 Element = tuple[str, tuple[Value, ...], Versions | None]
 """A table, a key, and what the table has for it; None: nothing."""
@@ -25,12 +25,14 @@ def decode_elements(data: bytes) -> list[Element]:
     """What was encoded; a ValueError if it was not."""
     try:
         entries = msgpack.unpackb(data, use_list=False, ext_hook=_big)
-        return [(table, key, None if element is None else Versions(*element)) for table, key, element in entries]
+        return [(table, key, None if element is None else saved_versions(*element)) for table, key, element in entries]
     except Exception as error:
         raise ValueError(f"these are no elements of remote tables: {error!r:.100}") from None
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, Versions) and value.fetched_us is None:
+        value = value[:2]
     if isinstance(value, tuple):
         return [_plain(inside) for inside in value]
     if type(value) is int and not -(1 << 63) <= value < 1 << 64:

@@ -16,6 +16,7 @@ class FileProvider(Provider):
     """One engine takes ``table`` instead, which has everything at hand."""
 
     batch_max = 10_000
+    versioned = None
 
     def __init__(self, path: str, unit: TimeUnit | None = None) -> None:
         self.shown = path
@@ -28,6 +29,7 @@ class FileProvider(Provider):
         if self._table is None:
             self._table = load_remote_table(self._path, self._unit)
             self.key_length = max(self._table.key_lengths(), default=None)
+            self.versioned = self._table.versioned
         return self._table
 
     async def check(self) -> None:

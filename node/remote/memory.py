@@ -7,19 +7,19 @@ elements up in it and say which they want; its owner fetches these and supplies 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Final
 
 import msgpack
 
-from headwater.node.engine.waiting import ASKED, MISSING, Key, Place, Waiting
+from headwater.node.engine.waiting import ASKED, ASKED_ACCEPTING, MISSING, AskedMarker, Key, Place, Waiting
 from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
 from headwater.node.remote.encoding import decode_elements, encode_elements
 from headwater.node.remote.policies import DEFAULT, policy_named
 from headwater.node.remote.prefetching import KeyClass
 from headwater.node.remote.provider import plain_key
 from headwater.node.remote.utility import DEFAULT_WEIGHTS, Utility, Weights
-from headwater.protocol.remote import LookupTable, Versions
+from headwater.protocol.remote import ACCEPT, STEADY, LookupTable, TableTerms, Versions
 
 __all__ = ["CACHE_BYTES", "ENTRY_BYTES", "Memory"]
 
@@ -46,17 +46,18 @@ class Memory:
         policies: Mapping[str, str] | None = None,
         cache: str = "lru",
         cache_bytes: int = CACHE_BYTES,
-        fresh_s: Mapping[str, float] | None = None,
-        clock: Callable[[], float] = lambda: 0.0,
+        terms: Mapping[str, TableTerms] | None = None,
+        clock: Callable[[], int] | None = None,
         foresight: bool = True,
         weights: Weights = DEFAULT_WEIGHTS,
     ) -> None:
-        """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``; ``fresh_s``: for how long elements of
-        a table are used, by ``clock``, where that is not for ever. Without ``foresight``
-        nothing is fetched ahead or postponed because of what was seen before, which no snapshot holds: a node that is
-        restored decides what it has decided then."""
+        """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``; ``terms``: what lookups mean, by
+        table, where they are not steady; ``clock`` gives microseconds: without one, time is what the owner says it is
+        (``now_us``). Without ``foresight`` nothing is fetched ahead or postponed because of what was seen before, which
+        no snapshot holds: a node that is restored decides what it has decided then."""
         self.lookups = {table: Lookups() for table in asked}
-        self.tables: dict[str, Any] = {**dict.fromkeys(self.lookups, ASKED), **(at_hand or {})}
+        self.terms = dict(terms or {})
+        self.tables: dict[str, Any] = {**{table: self.marker(table) for table in self.lookups}, **(at_hand or {})}
         self._policy = policy_named(policy)
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
         self._foresight = foresight
@@ -71,7 +72,8 @@ class Memory:
         self._ahead: dict[Place, KeyClass] = {}
         """Of these, what nothing needs yet."""
         self._wanted: list[Place] = []
-        self._fresh_s = dict(fresh_s or {})
+        self.now_us = 0
+        """The time, where there is no clock: that of the input which is being handled."""
         self._clock = clock
         self._classes: dict[tuple[str, str], KeyClass] = {}
         self.prefetched = 0
@@ -97,7 +99,7 @@ class Memory:
 
     def finder(self, table: str) -> Callable[[Key], Any]:
         find, lookups = self._cache.finder(table, self._used), self.lookups.setdefault(table, Lookups())
-        fresh_s = self._fresh_s.get(table)
+        fresh_us = self.terms_of(table).fresh_us
 
         def find_counted(key: Key) -> Any:
             element = find(key)
@@ -108,10 +110,29 @@ class Memory:
             return element
 
         def find_fresh(key: Key) -> Any:
-            self._cache.expire((table, key), self._clock() - (fresh_s or 0.0))
+            self._expire((table, key))
             return find_counted(key)
 
-        return find_counted if fresh_s is None else find_fresh
+        return find_counted if fresh_us is None else find_fresh
+
+    def _expire(self, place: Place) -> None:
+        """Drop the element if it is older than it may be."""
+        fresh_us = self.terms_of(place[0]).fresh_us
+        if fresh_us is not None:
+            self._cache.expire(place, self.time_us() - fresh_us)
+
+    def is_steady(self, table: str) -> bool:
+        return self.terms_of(table).is_steady
+
+    def time_us(self) -> int:
+        return self.now_us if self._clock is None else self._clock()
+
+    def terms_of(self, table: str) -> TableTerms:
+        return self.terms.get(table, STEADY)
+
+    def marker(self, table: str) -> AskedMarker:
+        """What rules that look into the table are compiled with."""
+        return ASKED_ACCEPTING if self.terms_of(table).on_failure == ACCEPT else ASKED
 
     def want(self, table: str, key: Key) -> None:
         place = (table, plain_key(key) if float in map(type, key) else key)
@@ -133,7 +154,7 @@ class Memory:
         if place not in self.under_way:
             return False
         del self.under_way[place]
-        self._cache.keep(place, element, self._ahead.pop(place, None), self._clock())
+        self._cache.keep(place, element, self._ahead.pop(place, None), self.time_us())
         return True
 
     def give_up(self, place: Place) -> None:
@@ -161,6 +182,7 @@ class Memory:
         """Have an element fetched that may be needed, unless it is worth less than what would make room for it."""
         if float in map(type, place[1]):
             place = (place[0], plain_key(place[1]))
+        self._expire(place)
         if place in self.under_way or place in self._cache or len(self._ahead) >= AHEAD_MAX:
             return
         least = self._cache.least()
@@ -198,15 +220,20 @@ class Memory:
         kept = encode_elements((*place, element) for place, element in self._cache.elements())
         under_way = encode_elements((*place, None) for place in self.under_way)
         policies = {rule: policy.name for rule, policy in self._policies.items()}
-        return self._policy.name, self.cache_bytes, msgpack.packb([policies, kept, under_way])
+        terms = {table: astuple(terms) for table, terms in self.terms.items()}
+        times = list(self._cache.times())
+        return self._policy.name, self.cache_bytes, msgpack.packb([policies, kept, under_way, terms, times])
 
     @classmethod
     def restored(cls, policy: str, cache_bytes: int, rest: bytes = b"") -> Memory:
         """What was saved, without foresight. Nothing is wanted: what is under way is fetched by the one who restores
         it."""
-        policies, kept, under_way = msgpack.unpackb(rest) if rest else ({}, b"\x90", b"\x90")
-        memory = cls((), policy=policy, policies=policies, cache_bytes=cache_bytes, foresight=False)
-        for table, key, element in decode_elements(kept):
-            memory._cache.keep((table, key), element)
+        policies, kept, under_way, *newer = msgpack.unpackb(rest) if rest else ({}, b"\x90", b"\x90")
+        plain_terms, times = newer or ({}, ())
+        terms = {table: TableTerms(*plain) for table, plain in plain_terms.items()}
+        memory = cls((), policy=policy, policies=policies, cache_bytes=cache_bytes, terms=terms, foresight=False)
+        elements = decode_elements(kept)
+        for (table, key, element), supplied_us in zip(elements, times or [0] * len(elements), strict=True):
+            memory._cache.keep((table, key), element, None, supplied_us)
         memory.under_way = {(table, key): None for table, key, _ in decode_elements(under_way)}
         return memory

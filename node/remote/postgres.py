@@ -29,6 +29,8 @@ class PostgresProvider(Provider):
     """``query`` has one ``%s`` for each key attribute. With ``= any(%s)`` (or ``unnest``) and the keys among its
     columns it is asked for many keys at once. Transactions are read-only, so a query that writes is refused."""
 
+    versioned = None
+
     def __init__(
         self,
         connection: str,
@@ -91,6 +93,7 @@ class PostgresProvider(Provider):
                 raise Refused(f"the query of {self.shown} gives no rows; write a select")
             self._columns = Columns.of([each.name for each in cursor.description], self._keys, self.shown)
             self.batch_max = 500 if self._takes_lists and self._columns.keys is not None else 1
+            self.versioned = self._columns.ts is not None
         return self._columns
 
     @asynccontextmanager

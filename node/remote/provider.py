@@ -54,6 +54,8 @@ class Provider:
     """How many values a key has; None where any number may be asked for."""
     batch_max: int = 1
     """How many keys one request may ask for."""
+    versioned: bool | None = False
+    """Whether its elements have versions by event time; None where that is not known, or not yet."""
 
     async def fetch(self, keys: Sequence[Key]) -> Elements:
         """The elements of these keys, which are at most ``batch_max`` and differ; or a ProviderError."""

@@ -23,6 +23,8 @@ class SqliteProvider(Provider):
     """``query`` has one ``?`` for each key attribute. With ``json_each(?)`` and the key among its columns it is asked
     for many keys at once. The file is only read, and a query that writes is refused."""
 
+    versioned = None
+
     def __init__(
         self, path: str, query: str, keys: Sequence[str], answer_bytes_max: int = USUAL.answer_bytes_max
     ) -> None:
@@ -108,6 +110,7 @@ class SqliteProvider(Provider):
             raise Refused(f"the query of {self.shown} gives no rows; write a select")
         columns = Columns.of([each[0] for each in cursor.description], self._keys, self.shown)
         self.batch_max = 500 if self._takes_lists and columns.keys is not None else 1
+        self.versioned = columns.ts is not None
         return columns
 
     def _fetched(self, keys: Sequence[Key]) -> Elements:

@@ -19,19 +19,19 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Value
 from headwater.protocol.expressions import Remote, walk
 from headwater.protocol.pattern import Rule
-from headwater.protocol.remote import LookupTable, RemoteValue
-from headwater.protocol.text import plural, seconds, suggestion
+from headwater.protocol.remote import STEADY, LookupTable, RemoteValue, TableTerms
+from headwater.protocol.text import plural, seconds, show_us, suggestion
 
 AT_HAND: Final = "at hand"
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A table behind a provider, as it is described. ``fresh_s``: an element is used for so long; None: for ever."""
+    """A table behind a provider, as it is described, and what lookups in it mean."""
 
     provider: Provider
     limits: Limits = USUAL
-    fresh_s: float | None = None
+    terms: TableTerms = STEADY
 
 
 class WaitingTable:
@@ -70,13 +70,14 @@ class Tables:
     ) -> None:
         behind = {name: table for name, table in given.items() if isinstance(table, Behind)}
         at_hand = {name: table for name, table in given.items() if not isinstance(table, Behind)}
+        begun_s = time.time() - time.monotonic() if clock is time.monotonic else 0.0  # since 1970, and never set back
         self.memory = Memory(
             behind,
             at_hand,
             policy=strategy,
             cache_bytes=cache_bytes,
-            fresh_s={name: table.fresh_s for name, table in behind.items() if table.fresh_s is not None},
-            clock=clock,
+            terms={name: table.terms for name, table in behind.items() if table.terms != STEADY},
+            clock=lambda: round(1e6 * (begun_s + clock())),
         )
         guards = {name: Guard(table.provider, table.limits, table=name, clock=clock) for name, table in behind.items()}
         self._loop = LoopThread([guard.close for guard in guards.values()])
@@ -101,6 +102,12 @@ class Tables:
         except ProviderError as error:
             return table.guard.provider.shown, error
         return table.guard.provider.shown, None
+
+    def kind(self, name: str) -> str:
+        """What a lookup in a table means, in words."""
+        table = self._waiting.get(name)
+        versioned = getattr(self.by_name[name] if table is None else table.guard.provider, "versioned", None)
+        return kind_of(self.memory.terms_of(name), versioned)
 
     def check(self) -> None:
         """A ProviderError with a sentence for each provider that cannot be used."""
@@ -134,6 +141,13 @@ class Tables:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def kind_of(terms: TableTerms, versioned: bool | None) -> str:
+    """Which of the three kinds a table is; ``versioned``: None where only its answers tell."""
+    if terms.fresh_us is not None:
+        return f"fresh for {show_us(terms.fresh_us)}"
+    return "static or versioned" if versioned is None else "versioned" if versioned else "static"
 
 
 def check_lookups(rules: Iterable[Rule], tables: Mapping[str, LookupTable], *, complete: bool = False) -> None:

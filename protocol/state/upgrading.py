@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from headwater.protocol.remote import WAIT
 from headwater.protocol.state.object_graphs import Tables
 
 EMPTY = ()
@@ -23,6 +24,12 @@ def with_fields(tables: Tables, added: Mapping[str, Mapping[str, Any]]) -> Table
 
     values = [[len(shapes)], *map(enlarged, tables.values)]
     return Tables([*shapes, ["tuple"]], values, list(map(enlarged, tables.objects)), _shifted(tables.root))
+
+
+def with_table_terms(tables: Tables) -> Tables:
+    """The tables with terms for remote tables that had none: their elements never change and are waited for."""
+    terms = {"fresh_us": None, "on_failure": WAIT, "wait_us": 0, "whole": False}
+    return with_fields(tables, {"DescribedTable": terms})
 
 
 def _shifted(part: Any) -> Any:

@@ -306,7 +306,7 @@ def test_a_function_as_a_table_is_only_simulated(folder: Path) -> None:
         ("names: names.csv", "names: {fiel: names.csv}", "the table names names no provider [did you mean 'file'?]"),
         ("at: [p1, p3]", "at: [p1, p4]", "there is no node 'p4' [nodes: p1, p2, p3]"),
         ("at: [p1, p3]", "at: []", "at: names the nodes that reach the table [write at: [p3, p4]]"),
-        ("at: [p1, p3]", "fresh: 10min", "networks do not serve tables whose elements change at any time yet"),
+        ("at: [p1, p3]", "fresh: soon", "'soon' is not a duration"),
         ("keys: [area]", "keys: [area, street]", "a key of the table limits has 2 values, not 1"),
         ("keys: [area]}", "keys: [area], at: p2}", "no node reaches all of limits, streets, and under st one node"),
         ("strategy: lazy", "strategy: lasy", "unknown strategy 'lasy' [did you mean 'lazy'?"),

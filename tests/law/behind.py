@@ -27,7 +27,7 @@ from headwater.node.remote.sqlite import SqliteProvider
 from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, Items, Remote, walk
 from headwater.protocol.pattern import Rule
-from headwater.protocol.remote import RemoteValue, Versions
+from headwater.protocol.remote import RemoteValue, TableTerms, Versions
 from tests.law.fuzzing import (
     Advance,
     Feed,
@@ -195,7 +195,9 @@ def check_behind(seed: int, database: Path, counts: Counter[str] | None = None) 
         return None
     kinds = {name: rng.choice(("call", "async", "sqlite")) for name in ("table", "sets")}
     given = {
-        name: Behind(Shaky(provider(kind, data, name, database), rng), IMPATIENT, rng.choice((None, None, None, 1e-6)))
+        name: Behind(
+            Shaky(provider(kind, data, name, database), rng), IMPATIENT, TableTerms(rng.choice((None, None, None, 1)))
+        )
         for name, kind in kinds.items()
     }
     cache_bytes = rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6))

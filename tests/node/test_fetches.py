@@ -24,7 +24,7 @@ from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.network import Network, Sink, Source
-from headwater.protocol.remote import Versions
+from headwater.protocol.remote import TableTerms, Versions
 from headwater.protocol.subscriptions import Subscription
 
 T = EventType("T", [("org", "string"), ("vol", "int")])
@@ -35,7 +35,7 @@ HUNDRED = Versions.always(100)
 class Node:
     """A network of one node."""
 
-    def __init__(self, policy: str = "hybrid") -> None:
+    def __init__(self, policy: str = "hybrid", terms: dict[str, TableTerms] | None = None) -> None:
         network = Network(
             (T,),
             ("p",),
@@ -45,7 +45,7 @@ class Node:
             parse_rules([RuleText(RULE, "over", "sase")], [T]).rules,
         )
         self.coordinator = Coordinator(network, "st")
-        self.core = NodeCore("p", {}, memory=Memory((), policy=policy, foresight=False))
+        self.core = NodeCore("p", {}, memory=Memory((), policy=policy, terms=terms, foresight=False))
         self.now_us = 0
         self.seq = 0
         waiting = self.coordinator.begin()
@@ -150,3 +150,30 @@ def test_a_restored_core_has_at_hand_what_it_had() -> None:
     last = node.born("acme", 500)
     assert delivered(last) == ["acme"] * 2
     assert fetches(last) == []
+
+
+def test_a_fresh_element_is_used_for_as_long_as_it_may_be_old_and_no_longer() -> None:
+    node = Node(terms={"limits": TableTerms(fresh_us=50)})
+    node.born("acme", 1)
+    node.born("acme", 200)
+    node.given(Fetched((("limits", ("acme",), HUNDRED),)))
+    fetched_us = node.now_us
+    node.now_us = fetched_us + 49
+    assert delivered(node.born("acme", 150)) == ["acme"] * 2
+    assert fetches(node.born("acme", 150)) == [(("limits", ("acme",)),)]
+    assert delivered(node.given(Fetched((("limits", ("acme",), Versions.always(149)),)))) == ["acme"] * 3
+    assert delivered(node.born("acme", 149)) == []
+
+
+def test_a_core_that_crashed_uses_the_fresh_element_that_it_had() -> None:
+    """Its age is told by the times of inputs, which are in the journal, and not by when they are replayed."""
+    node = Node(terms={"limits": TableTerms(fresh_us=50)})
+    node.born("acme", 1)
+    node.born("acme", 200)
+    node.given(Fetched((("limits", ("acme",), HUNDRED),)))
+    node.core = NodeCore.restored(node.core.save())
+    node.now_us += 40
+    assert delivered(node.born("acme", 150)) == ["acme"] * 2
+    node.core = NodeCore.restored(node.core.save())
+    node.now_us += 10
+    assert fetches(node.born("acme", 150)) == [(("limits", ("acme",)),)]

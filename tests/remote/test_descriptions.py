@@ -11,7 +11,7 @@ import pytest
 from headwater.deploy.descriptions.remote import described, read_tables, remote_tables
 from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.remote import RemoteTable
+from headwater.protocol.remote import RemoteTable, TableTerms
 from tests.command.test_command import REMOTE_EVENTS, REMOTE_RULE, Desk, desk  # noqa: F401
 
 SQLITE = "{sqlite: cards.db, query: 'select m from limits where org = ?', keys: [org]}"
@@ -62,7 +62,7 @@ def test_a_file_describes_several_tables_and_names_files_beside_it(folder: Path)
         "risk": ("the function math:sqrt", 1),
     }
     assert (behind["bought"].limits.request_s, behind["bought"].limits.wait_s) == (2.0, 3600.0)
-    assert behind["places"].fresh_s == 600.0
+    assert behind["places"].terms == TableTerms(600_000_000)
 
 
 @pytest.mark.parametrize(
@@ -206,12 +206,24 @@ def test_check_tries_each_provider_and_prints_a_line_for_each(cards: Desk) -> No
     lines = done.out.splitlines()
     assert lines[1] == "ok"
     assert lines[2].startswith("remote limits: fine, SQLite cards.db, ")
-    assert lines[3] == "remote regions: fine, at hand"
+    assert lines[2].endswith(", static")
+    assert lines[3] == "remote regions: fine, at hand, static"
     cards.file("cards.db", "garbage " * 100)
     done = cards.run("check", "r.sase", "--remote", "remote.yaml", "--remote-check")
     assert done.code == 1
     assert "remote limits: SQLite cards.db: file is not a database" in done.out
     assert "1 remote table cannot be used: limits" in done.err
+
+
+def test_check_says_of_which_kind_each_table_is(cards: Desk) -> None:
+    cards.file("regions.csv", "key,value,ts\na,1,10\n")
+    fresh = SQLITE.replace("keys:", "fresh: 10min, keys:")
+    done = cards.run("check", "r.sase", "--remote", f"limits={fresh}", "--remote", "regions=regions.csv")
+    assert done.out.splitlines()[2:] == ["remote limits: fresh for 10 min", "remote regions: versioned"]
+    done = cards.run("check", "r.sase", "--remote", f"limits={SQLITE}")
+    assert done.out.splitlines()[2:] == ["remote limits: static or versioned"]
+    done = cards.run("check", "r.sase", "--remote", f"limits={SQLITE}", "--remote-check")
+    assert done.out.splitlines()[2].endswith(", static")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from headwater.node.remote.policies import POLICIES
 from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.events import Event
 from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.remote import TableTerms
 from tests.command.test_command import Desk, desk  # noqa: F401
 from tests.kit.patience import run_to_its_end, until
 
@@ -259,7 +260,7 @@ def test_an_engine_asks_again_for_fresh_elements_that_are_old(strategy: str) -> 
         return 2 * len(calls)
 
     rule = parse_rules([Source("X: SEQ(A a) WHERE a.v > REMOTE.limits[a.k] WITHIN 1 s RETURN X(v = a.v)", "r", "sase")])
-    table = Behind(CallProvider(limit), fresh_s=10.0)
+    table = Behind(CallProvider(limit), terms=TableTerms(10_000_000))
     found = []
     with Tables({"limits": table}, strategy, clock=lambda: now_s[0]) as tables:
         engine = tables.engine(compile_rules(rule, remote=tables.memory.tables))

@@ -23,7 +23,7 @@ from headwater.node.remote.provider import BadAnswer, Provider, ProviderError, R
 from headwater.node.remote.sqlite import SqliteProvider
 from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.remote import RemoteTable, Versions
+from headwater.protocol.remote import RemoteTable, TableTerms, Versions
 
 QUICK = Limits(pause_first_s=0.001, open_s=0.01, request_s=5.0)
 every_strategy = pytest.mark.parametrize("strategy", POLICIES)
@@ -106,7 +106,7 @@ def test_an_element_that_was_not_asked_for_is_not_taken() -> None:
 
 def test_elements_that_are_used_for_a_while_free_their_room_afterwards() -> None:
     now_s = [0.0]
-    memory = Memory(["t", "u"], fresh_s={"t": 10.0}, clock=lambda: now_s[0])
+    memory = Memory(["t", "u"], terms={"t": TableTerms(10_000_000)}, clock=lambda: round(1e6 * now_s[0]))
     supplied(memory, "a", Versions.always(1))
     now_s[0] = 10.0
     assert kept(memory, "a") == ["a"]
@@ -124,7 +124,7 @@ def test_fresh_elements_are_asked_for_again_when_they_are_old() -> None:
         calls.append(org)
         return len(calls)
 
-    made = Tables({"t": Behind(CallProvider(limit), QUICK, fresh_s=10.0)}, clock=lambda: now_s[0])
+    made = Tables({"t": Behind(CallProvider(limit), QUICK, terms=TableTerms(10_000_000))}, clock=lambda: now_s[0])
     with made:
         seen = []
         for now_s[0] in (0.0, 9.0, 11.0, 12.0):
