@@ -126,7 +126,9 @@ class Station:
             while under_way and under_way[0][0] <= max(event[0], self.clock_us):
                 self._supply()
             self.clock_us = max(self.clock_us, event[0])
-            self._perform(lambda event=event: self.engine.feed([event]) + self.engine.advance(event[0]))  # type: ignore[misc]
+            # What the event has fetched ahead is asked for before the event is evaluated, as by engines that fetch.
+            self._perform(lambda event=event: self.engine.feed([event]))  # type: ignore[misc]
+            self._perform(lambda event=event: self.engine.advance(event[0]))  # type: ignore[misc]
         while under_way:
             self._supply()
         self._perform(self.engine.close)
@@ -164,7 +166,7 @@ class Station:
             return
         for place in self.memory.take_wanted():
             self.fetched += 1
-            arrives_us = self.clock_us + self._latency_of(place)
+            arrives_us = self.clock_us + drawn_latency_us(place, self._latency_us, self._seed)
             heapq.heappush(self._under_way, (arrives_us, self.fetched, self.clock_us, place))
         asking = self.engine.asking
         paused = asking is not None and asking.pauses()
@@ -172,9 +174,10 @@ class Station:
             self.paused_us += began_us - self._paused_since
         self._paused_since = self.clock_us if paused else None
 
-    def _latency_of(self, place: tuple[str, Any]) -> float:
-        """The same whenever the element is fetched, and by whichever strategy."""
-        return random.Random(f"{self._seed} {place}").uniform(*self._latency_us)
+
+def drawn_latency_us(place: tuple[str, Any], latency_us: Range, seed: int = 1) -> float:
+    """How long an element takes: the same whenever it is fetched, and by whichever strategy."""
+    return random.Random(f"{seed} {place}").uniform(*latency_us)
 
 
 def measure(
