@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cli.output import in_key_order
-from headwater.deploy.cli.simulated_run import SimulatedRun, difference, perform
+from headwater.deploy.cli.simulated_run import SimulatedRun, check_functions, difference, perform
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.network.units import duration_us
 from headwater.deploy.simulation.outcome import Delivery
@@ -106,6 +106,7 @@ def simulate(
     duration: str | timedelta | None = None,
     compare: bool = True,
     check: bool = False,
+    allow_functions: bool = False,
 ) -> Simulated:
     """Run a network in virtual time, as ``headwater simulate`` does.
 
@@ -119,7 +120,8 @@ def simulate(
 
     Unless ``compare`` is off, or the strategy is ``centr`` itself, centr (every event to one node) runs over the same
     events, too: figures are then relative to it, and a strategy that delivers anything else is an error. ``check`` has
-    checkers watch what nodes promise and keep. No event loop is needed, and a running one does not matter.
+    checkers watch what nodes promise and keep. ``allow_functions`` runs the Python file that the network names under
+    ``functions:``. No event loop is needed, and a running one does not matter.
     """
     if strategy is not None:
         strategy_of(strategy)
@@ -128,6 +130,7 @@ def simulate(
     run = SimulatedRun.of(file, file.path, seed, check=check)
     if run.until_us is not None and run.until_us <= 0:
         raise ConfigError("a run of no duration has no events; give it more, as in duration='10s'")
+    check_functions(run, allowed=allow_functions, how="give allow_functions=True")
     outcome = perform(run, run.strategy)
     central = perform(run, CENTRAL) if compare and run.strategy != CENTRAL else None
     if central is not None and (wrong := difference(run, outcome, central)) is not None:

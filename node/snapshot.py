@@ -46,9 +46,7 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    return Format(
-        kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades={1: _with_memory, 2: with_table_terms}
-    )
+    return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades={1: _with_memory, 2: _with_functions})
 
 
 def _with_memory(tables: Tables) -> Tables:
@@ -71,6 +69,11 @@ def _with_memory(tables: Tables) -> Tables:
             objects.append([len(shapes) - 1])
         entry[-1:-1] = [[-len(objects)] if name == "_failed" else memory for name in names]
     return Tables(shapes, values, objects, tables.root)
+
+
+def _with_functions(tables: Tables) -> Tables:
+    """From format 2: networks had no functions of a user's file, and no tables that are not steady."""
+    return with_table_terms(with_fields(tables, {"NodeConfig": {"functions": None}}))
 
 
 def _classes() -> dict[str, type]:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from headwater.protocol.errors import RuleError
+from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import KIND_ALIASES, Value
 from headwater.protocol.text import plural
 
@@ -39,6 +39,11 @@ class Function:
     variadic: bool = False
     accepts_missing: bool = False
     same_from: int = 0
+
+    @property
+    def shown(self) -> str:
+        """The name as rules write it, without the hash of its file."""
+        return plain_name(self.name)
 
     def accepts_count(self, count: int) -> bool:
         if self.parameters is None:
@@ -86,15 +91,19 @@ class Functions:
         result: str = "any",
     ) -> None:
         """Make a Python function callable from rules; it must depend on nothing but its arguments."""
+        kinds = None if parameters is None else tuple(_kind(name, kind) for kind in parameters)
+        self.declare(name, Function(name, call, kinds, _kind(name, result)))
+
+    def declare(self, name: str, function: Function) -> None:
+        """Let rules call a function by this name, which may differ from its own."""
         if not name.isidentifier() or name.lower() in RESERVED_NAMES:
             raise RuleError(f"a function cannot be called {name!r}; choose a name of letters, digits and '_'")
         if name.lower() in BUILT_IN or name in self._registered:
             raise RuleError(f"there is already a function {name!r}; register yours under another name")
-        kinds = None if parameters is None else tuple(_kind(name, kind) for kind in parameters)
-        self._registered[name] = Function(name, call, kinds, _kind(name, result))
+        self._registered[name] = function
 
     def get(self, name: str) -> Function | None:
-        return self._registered.get(name) or BUILT_IN.get(name.lower())
+        return self._registered.get(name) or BUILT_IN.get(name.lower()) or _from_file(name)
 
     def names(self) -> list[str]:
         return sorted([*BUILT_IN, *self._registered])
@@ -105,6 +114,55 @@ def _kind(function: str, kind: str) -> str:
     if canonical_kind is None:
         raise RuleError(f"function {function!r} has the unknown kind {kind!r}; write int, float, string, bool or any")
     return canonical_kind
+
+
+# ------------------------------------------------------------------------------------------- functions of a user's file
+
+
+class FunctionsMissing(ConfigError):
+    """Rules of a plan call functions of a file that this process has not loaded."""
+
+
+def in_file(name: str, digest: str) -> str:
+    """The name of a function in the rules of a network: with the hash of its file. So equal rules mean the same
+    wherever they are evaluated, and a process that has another file does not evaluate them."""
+    return f"{name}@{digest}"
+
+
+def plain_name(name: str) -> str:
+    """The name of a function as rules write it."""
+    return name.partition("@")[0]
+
+
+def file_digests(names: Iterable[str]) -> set[str]:
+    """The hashes of the files that hold these functions."""
+    return {digest for name in names if (digest := name.partition("@")[2])}
+
+
+def offer(digest: str, functions: Mapping[str, Function]) -> None:
+    """Have the functions of a file at hand in this process, by their plain names."""
+    _OFFERED[digest] = {in_file(name, digest): function for name, function in functions.items()}
+
+
+def is_offered(digest: str) -> bool:
+    return digest in _OFFERED
+
+
+_OFFERED: Final[dict[str, dict[str, Function]]] = {}
+"""By the hash of their file, functions under their names in rules of networks. Equal hashes are equal functions: it
+does not matter which network of a process has loaded them."""
+
+
+def _from_file(name: str) -> Function | None:
+    _, at, digest = name.partition("@")
+    if not at:
+        return None
+    if digest not in _OFFERED:
+        raise FunctionsMissing(
+            f"a rule calls {plain_name(name)} of a file of functions with the hash {digest[:12]}, which is not loaded "
+            f"here; start the node with --allow-functions, and have the same file on its machine"
+        )
+    return _OFFERED[digest].get(name)
 
 
 def as_text(value: Value) -> str:

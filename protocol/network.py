@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headwater.protocol.events import EventType
+from headwater.protocol.function_files import DescribedFunctions
 from headwater.protocol.pattern import Rule
 from headwater.protocol.remote import WAIT, TableTerms
 from headwater.protocol.strategy import DEFAULT_STRATEGY
@@ -95,6 +96,8 @@ class Network:
     tables: tuple[DescribedTable, ...] = ()
     remote_strategy: str = ""
     """How rules come by elements of remote tables; empty: as nodes do without being told."""
+    functions: DescribedFunctions | None = None
+    """The file of Python functions that its rules and subscriptions may call."""
 
     def neighbours(self) -> dict[str, dict[str, Link]]:
         """For every node its neighbours in order of name, each with the link to it."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from headwater.coordinator.core import Coordinator, Orders
+from headwater.coordinator.daemon import function_consent
 from headwater.coordinator.daemon.inputs import (
     Answered,
     Asked,
@@ -228,14 +229,37 @@ class Machine:
         if not self.begun and self.memory.registered(peer):
             self._recall()
         self.registry.register(message, now_us)
+        if message.functions:
+            self._refused(peer, message.functions, out)
         if not self.begun:
             self._begin_if_complete(out)
+        elif peer in self.registry.unlinked:
+            self._link(peer, out)
         elif peer not in self.registry.sent:
             plan = self.memory.plan(peer)
             lost = f"what was on its way to {peer} is lost; everything is sent to it again"
             out.append(Note(lost if plan else f"{peer} has lost its memory and starts a new life"))
             self._configure(out)
-            self._order(self.coordinator.relinked({peer: plan}), out)
+            self._link(peer, out)
+
+    def _link(self, peer: str, out: list[Effect]) -> None:
+        """Tell a node that begins a life what holds, as soon as it is certain that it can run it."""
+        if function_consent.plan_calls(self.coordinator) and self.registry.nodes[peer].functions != "":
+            self.registry.unlinked = tuple(sorted({*self.registry.unlinked, peer}))
+            return
+        self.registry.unlinked = tuple(node for node in self.registry.unlinked if node != peer)
+        self._order(self.coordinator.relinked({peer: self.memory.plan(peer)}), out)
+
+    def _refused(self, peer: str, why: str, out: list[Effect]) -> None:
+        """A node does not run the functions of the network: a change that needs them does not come about."""
+        sentence = function_consent.refusal(peer, why)
+        out.append(Note(sentence))
+        operation = self.current
+        if operation is not None and operation.started and function_consent.request_calls(operation.ask):
+            self._order(self.coordinator.abort(), out)
+            self.coordinator.take_outcomes()
+            self.current = None
+            self._end(operation, out, 409, operation.partly(sentence))
 
     def _reset(self, peer: str) -> None:
         """What was on its way to a node, or from it, is lost. The node will register and tell what it remembers."""
@@ -261,10 +285,27 @@ class Machine:
             return None
         why = why_not_ours(self.memory.found, self.setup)
         missing = listed(self.missing())
+        if why is None and not missing:
+            why = "; ".join(self.refusals()) or "not every node has said yet whether it runs the functions; ask again"
         return why or f"{missing} must register before it is known which rules and subscriptions hold; ask again"
+
+    def refusals(self) -> list[str]:
+        """Why the plan cannot hold everywhere, a sentence for each node that does not run the functions it calls."""
+        if not function_consent.plan_calls(self.coordinator):
+            return []
+        return function_consent.refusals(self.registry, self._counted_on())
+
+    def _counted_on(self) -> list[str]:
+        return [node for node in self.coordinator.nodes() if node not in self.lost_nodes]
+
+    def _all_run_functions(self) -> bool:
+        nodes = self._counted_on()
+        return not (function_consent.undecided(self.registry, nodes) or function_consent.refusals(self.registry, nodes))
 
     def _begin_if_complete(self, out: list[Effect]) -> None:
         if self.begun or self.missing():
+            return
+        if function_consent.plan_calls(self.coordinator) and not self._all_run_functions():
             return
         if (why := why_not_ours(self.memory.found, self.setup)) is not None:
             out.append(Note(why))
@@ -306,7 +347,12 @@ class Machine:
         for node in self.lost_nodes.keys() & self.registry.nodes.keys():
             registration = self.registry.nodes.pop(node)
             self._returned[node] = Register(
-                node, registration.life, registration.address, registration.http, registration.version
+                node,
+                registration.life,
+                registration.address,
+                registration.http,
+                registration.version,
+                registration.functions,
             )
 
     def _remind(self, out: list[Effect]) -> None:
@@ -329,7 +375,7 @@ class Machine:
     def _order(self, orders: Orders, out: list[Effect]) -> None:
         for node, order in orders:
             # Who has lost its memory and has not registered since is told everything when it does.
-            if node not in self.lost_nodes and node in self.registry.sent:
+            if node not in self.lost_nodes and node in self.registry.sent and node not in self.registry.unlinked:
                 self.counts["orders"] += 1
                 out.append(Tell(node, Ordered(order)))
 
@@ -381,6 +427,7 @@ class Machine:
                     return
                 operation = self.current = self.waiting.popleft()
                 try:
+                    self._check_functions(operation.ask)
                     operation.steps = self._planner.steps(operation.ask)
                 except RequestRefused as refused:
                     self.current = None
@@ -405,6 +452,15 @@ class Machine:
                 self._end(operation, out, 409, operation.partly(str(error)))
                 continue
             self._look_for_commit(now_us, out)  # in a network without nodes there is none to wait for
+
+    def _check_functions(self, request: Request) -> None:
+        """RequestRefused if it calls functions that some node does not run."""
+        if not function_consent.request_calls(request) or self._all_run_functions():
+            return
+        nodes = self._counted_on()
+        sentences = function_consent.refusals(self.registry, nodes)
+        undecided = listed(function_consent.undecided(self.registry, nodes))
+        raise RequestRefused(409, "; ".join(sentences) or f"{undecided} must load the functions first; ask again")
 
     def _look_for_commit(self, now_us: int, out: list[Effect]) -> None:
         """Whether a change holds now, or cannot be. What it added must be configured before nodes hear of the plan."""
@@ -519,8 +575,10 @@ class Machine:
             self._end(operation, out, 404, str(error))
             return
         match ask:
-            case TakeNodeBack():
+            case TakeNodeBack(node):
                 self._configure(out)  # before it hears of a plan
+                if function_consent.plan_calls(self.coordinator) and self.registry.nodes[node].functions != "":
+                    self.registry.unlinked = tuple(sorted({*self.registry.unlinked, node}))
         if self.begun:
             self._order(orders, out)
         else:

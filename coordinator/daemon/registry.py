@@ -25,6 +25,8 @@ class Registration:
     http: str
     version: str
     since_us: int
+    functions: str | None = None
+    """Why it does not run the functions of the network; empty: it does; None: it has not said."""
 
 
 @dataclass(slots=True)
@@ -63,6 +65,9 @@ class Registry:
         """The configuration that each node was last sent."""
         self._tables = setup.network.tables
         self._remote_strategy = setup.network.remote_strategy
+        self._functions = setup.network.functions
+        self.unlinked: tuple[str, ...] = ()
+        """Nodes that begin a life and are told of no plan before they have said that they run its functions."""
         self._versions: dict[str, int] = {}
         self._awaited: set[str] = set()
         """Nodes that are told nothing before they have registered again."""
@@ -88,7 +93,9 @@ class Registry:
         registration = self.nodes.get(message.name)
         is_new_life = registration is not None and registration.life != message.life
         since_us = now_us if registration is None or is_new_life else registration.since_us
-        self.nodes[message.name] = Registration(message.life, message.address, message.http, message.version, since_us)
+        self.nodes[message.name] = Registration(
+            message.life, message.address, message.http, message.version, since_us, message.functions
+        )
         self._awaited.discard(message.name)
         if is_new_life:
             self.forget_sent(message.name)
@@ -185,6 +192,7 @@ class Registry:
             self.run,
             tuple(table for table in self._tables if not table.at or node in table.at),
             self._remote_strategy,
+            self._functions,
         )
 
     def _placed(self, end: _End) -> _End:

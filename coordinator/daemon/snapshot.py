@@ -50,7 +50,7 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades={1: _with_tables, 2: with_table_terms})
+    return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades={1: _with_tables, 2: _with_functions})
 
 
 def _with_tables(tables: Tables) -> Tables:
@@ -58,6 +58,14 @@ def _with_tables(tables: Tables) -> Tables:
     new = {"tables": EMPTY, "remote_strategy": ""}
     registry = {f"_{name}": value for name, value in new.items()}
     return with_fields(tables, {"Network": new, "NodeConfig": new, "Share": {"everywhere": True}, "Registry": registry})
+
+
+def _with_functions(tables: Tables) -> Tables:
+    """From format 2: networks had no functions of a user's file, and no tables that are not steady."""
+    none: dict[str, Any] = {"functions": None}
+    registry = {"_functions": None, "unlinked": EMPTY}
+    classes = {"Network": none, "NodeConfig": none, "Register": none, "Registration": none, "Registry": registry}
+    return with_table_terms(with_fields(tables, classes))
 
 
 @cache

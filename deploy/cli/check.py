@@ -28,6 +28,7 @@ from headwater.node.traces.reader import TraceSource
 from headwater.protocol.edge import USUAL
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.events import EventType
+from headwater.protocol.function_files import shown
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.pattern import Chain, Leaf, Negation, Part, Pattern, Repetition, Rule, Selection, Window, Within
@@ -77,8 +78,8 @@ def check(
         raise ConfigError("--events is for rule files; a network file names its own traces (trace: FILE)")
     if networks and functions is not None:
         raise ConfigError(
-            "--functions is for rule files; the nodes of a network have only the built-in functions: check the network "
-            "without it"
+            "--functions is for rule files; a network file names its own functions (functions: FILE.py): check the "
+            "network without it"
         )
     layout = layout_of(time_unit, time_column, type_column, delimiter)
     if layout != USUAL and not events:
@@ -114,6 +115,9 @@ def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
             yield error
             continue
         print(describe_network(network_file))
+        if (functions := network_file.network.functions) is not None:
+            names = ", ".join(function.name for function in functions.functions)
+            print(f"functions of {Path(functions.file).name}: {names}; hash {shown(functions.digest)}, not run here")
         for rule in network_file.network.rules:
             print(describe(rule))
         print("ok")

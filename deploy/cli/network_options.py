@@ -35,4 +35,11 @@ Token: TypeAlias = Annotated[
 TokenFile: TypeAlias = Annotated[
     Path | None, typer.Option("--token-file", help="The file that holds the token.", metavar="FILE", show_default=False)
 ]
+AllowFunctions: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--allow-functions",
+        help="Run the Python functions that the network file names under functions:. Only for files you trust.",
+    ),
+]
 HOME = Path(".headwater")

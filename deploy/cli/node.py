@@ -29,6 +29,20 @@ def node(
     ] = None,
     http: Annotated[str | None, typer.Option(help="Where to serve health, metrics and tables, HOST:PORT.")] = None,
     keys: Annotated[Path | None, typer.Option(help="A folder of keys, created by `headwater keys`.")] = None,
+    allow_functions: Annotated[
+        bool,
+        typer.Option(
+            "--allow-functions",
+            help="Run the Python functions that the network names, if the file here has the hash of the plan.",
+        ),
+    ] = False,
+    functions: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the file of functions is on this machine. [default: where the coordinator has it]",
+            metavar="FILE.py",
+        ),
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Log more.")] = False,
 ) -> None:
     """Run one node until SIGTERM. It registers with the coordinator, which configures it.
@@ -41,6 +55,7 @@ def node(
     from headwater.deploy.cli.command import version_text
     from headwater.node.daemon.daemon import DaemonSettings
     from headwater.node.daemon.process import run_node, set_up_logging
+    from headwater.node.user_functions import NodeFunctions
     from headwater.protocol.links import Keys
 
     set_up_logging(logging.DEBUG if verbose else logging.INFO)
@@ -56,5 +71,6 @@ def node(
             keys=None if keys is None else Keys.read(keys, name),
             version=version_text(),
             providing=_provided,
+            functions=NodeFunctions(data, allowed=allow_functions, file=functions),
         )
     )

@@ -13,9 +13,11 @@ import typer
 
 from headwater.coordinator.requests import FallBack
 from headwater.deploy.cli.common import RunFailed, say
+from headwater.deploy.cli.network_options import AllowFunctions
 from headwater.deploy.cli.simulated_run import (
     SimulatedRun,
     check_feeds,
+    check_functions,
     difference,
     record_beside_centr,
     run_beside_centr,
@@ -79,6 +81,7 @@ def simulate(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing recording.")] = False,
+    allow_functions: AllowFunctions = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report; only --json, --out and errors.")] = False,
 ) -> None:
@@ -113,6 +116,7 @@ def simulate(
             seeds=seeds or 1,
             duration_us=until_us,
             check=check,
+            allow_functions=allow_functions,
             chart=chart,
             as_json=as_json,
             quiet=quiet,
@@ -124,11 +128,14 @@ def simulate(
         say(str(warning))
     run = SimulatedRun.of(file, network, seed, check=check)
     check_feeds(run)
+    check_functions(run, allowed=allow_functions)
     _check_outputs(run, out, tables)
     started = time.perf_counter()
     outcome, central = _run_into(run, out, tables, record, overwrite=overwrite)
     for sentence in dict.fromkeys(outcome.planner_failures):
         say(f"warning: {sentence}")
+    for count, sentence in outcome.rule_failures.values():
+        say(f"warning: {sentence} ({plural(count, 'time')})")
     if central is not None and (wrong := difference(run, outcome, central)) is not None:
         raise RunFailed(wrong)
     run_figures = figures(outcome, central)

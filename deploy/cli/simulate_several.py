@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headwater.deploy.cli.common import RunFailed, say
 from headwater.deploy.cli.simulate import refuse_to_overwrite
-from headwater.deploy.cli.simulated_run import SimulatedRun, check_feeds, difference, perform
+from headwater.deploy.cli.simulated_run import SimulatedRun, check_feeds, check_functions, difference, perform
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.reporting.strategies import page, render
 from headwater.deploy.simulation.comparison import BASELINE, ComparedStrategy, Comparison, one_run
@@ -26,6 +26,7 @@ def simulate_several(
     seeds: int,
     duration_us: int | None,
     check: bool,
+    allow_functions: bool,
     chart: Path | None,
     as_json: bool,
     quiet: bool,
@@ -41,6 +42,7 @@ def simulate_several(
         say(str(warning))
     run = SimulatedRun.of(central, path, seed, check=check)
     check_feeds(run)
+    check_functions(run, allowed=allow_functions)
     if chart is not None:
         _check_chart(run, chart)
     chosen = strategies or [read_network(path, duration_us=duration_us).network.strategy]

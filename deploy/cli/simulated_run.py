@@ -53,6 +53,8 @@ class SimulatedRun:
             words += ["--duration", f"{self.until_us}us"]
         if self.check:
             words.append("--check")
+        if self.file.network.functions is not None:
+            words.append("--allow-functions")
         return shlex.join(words)
 
 
@@ -87,6 +89,15 @@ def check_feeds(run: SimulatedRun) -> None:
                 pass  # it ends by itself
             case _:
                 assert_never(feed)
+
+
+def check_functions(run: SimulatedRun, *, allowed: bool, how: str = "add --allow-functions") -> None:
+    """The rules may call functions of a Python file: nodes run them only where that is allowed."""
+    if run.file.network.functions is None:
+        return
+    from headwater.deploy.network.function_file import allow_functions
+
+    allow_functions(run.file.network, allowed=allowed, how=how)
 
 
 def run_beside_centr(run: SimulatedRun, watcher: SimulationWatcher | None = None) -> tuple[Outcome, Outcome | None]:

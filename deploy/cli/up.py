@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.deploy.cli.common import say
+from headwater.deploy.cli.network_options import AllowFunctions
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.cluster.run_plan import KINDS
 from headwater.protocol.errors import ConfigError
@@ -54,6 +55,7 @@ def up(
     foreground: Annotated[
         bool, typer.Option("--foreground", help="Show the logs of all processes; Ctrl-C stops the network.")
     ] = False,
+    allow_functions: AllowFunctions = False,
     image: Annotated[
         str | None,
         typer.Option(help="The image for containers. [default: built from the source code]", metavar="IMAGE"),
@@ -74,6 +76,7 @@ def up(
     from headwater.deploy.cluster.runs import Run
     from headwater.deploy.cluster.start import start
     from headwater.deploy.network.file import NEVER_ENDS, check_running, read_network
+    from headwater.deploy.network.function_file import refuse_functions
 
     if on not in KINDS:
         near = closest(on, KINDS)
@@ -85,6 +88,7 @@ def up(
     backend.check()
     file = read_network(network, strategy=strategy)
     check_running(file)
+    refuse_functions(file.network, allowed=allow_functions)
     for warning in file.warnings:
         if warning.code != NEVER_ENDS:  # of a simulation; here that is what sources do
             say(str(warning))
@@ -96,7 +100,7 @@ def up(
     if fresh and not run.is_kept():
         _forget(run, kept)
     with _steps() as steps:
-        wishes = Wishes(file=file, data=kept, strategy=strategy, say=steps.say)
+        wishes = Wishes(file=file, data=kept, strategy=strategy, allow_functions=allow_functions, say=steps.say)
         begun = time.perf_counter()
         plan = start(run, backend, wishes, steps)
     _report(run, plan, time.perf_counter() - begun)

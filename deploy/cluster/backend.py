@@ -29,6 +29,8 @@ class Wishes:
     """Where processes keep their data, each in a folder of its own."""
     strategy: str | None = None
     forks: bool = True
+    allow_functions: bool = False
+    """Whether nodes may run the Python functions that the network file names."""
     say: Callable[[str], None] = field(default=lambda text: None)
     """For steps that take long."""
 
@@ -151,6 +153,7 @@ def _node(run: Run, wishes: Wishes, layout: ClusterLayout, keys: list[str], name
     data = data_of(wishes, name)
     arguments = ["node", name, "--network", run.name, "--data", str(data)]
     arguments += ["--coordinator", layout.coordinator.reach, *_listening(place)]
+    arguments += ["--allow-functions"] if wishes.allow_functions else []
     return Process(
         name=name,
         role="node",

@@ -17,10 +17,11 @@ from headwater.protocol.languages.rule_texts import LANGUAGES
 
 
 def named_files(file: NetworkFile) -> list[Path]:
-    """The network file itself and all it names: rules, statistics, traces, secrets for brokers. Without doubles, in
-    order."""
+    """The network file itself and all it names: rules, statistics, functions, traces, secrets for brokers. Without
+    doubles, in order."""
     files = [file.path, *_rule_files(file.path)]
     files += [file.statistics.file] if file.statistics.file is not None else []
+    files += [Path(file.network.functions.file)] if file.network.functions is not None else []
     files += [Path(feed.path) for feed in (*file.running(), *file.feeds) if isinstance(feed, TraceFeed)]
     for end in (*file.running(), *file.destinations):
         if isinstance(end, MqttFeed | MqttTo):

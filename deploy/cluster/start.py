@@ -117,6 +117,7 @@ def _wait(run: Run, plan: RunPlan, steps: Steps, patience_s: float) -> None:
     while not patience.over and not in_all.over:
         _look_for_dead(run)
         first, *later = waiting
+        _look_for_refusals(first)
         ready, missing = _is_ready(first)
         if ready:
             with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
@@ -157,9 +158,20 @@ def _is_ready(process: Process) -> tuple[bool, str]:
     return status == 200, "; ".join(_missing(body)[:3])
 
 
+def _look_for_refusals(process: Process) -> None:
+    """RunFailed where nodes refuse the plan: to wait would not help."""
+    answer = ask(process.http, "/ready", ANSWER_S) if process.role == "coordinator" and process.http else None
+    if answer is not None and (refused := _listed(answer[1], "refused")):
+        raise RunFailed("; ".join(refused[:3]))
+
+
 def _missing(body: Any) -> list[str]:
-    missing = body.get("missing") if isinstance(body, dict) else None
-    return [str(name) for name in missing] if isinstance(missing, list) else []
+    return _listed(body, "missing")
+
+
+def _listed(body: Any, entry: str) -> list[str]:
+    listed = body.get(entry) if isinstance(body, dict) else None
+    return [str(item) for item in listed] if isinstance(listed, list) else []
 
 
 def _running(run: Run) -> int:

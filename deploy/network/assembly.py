@@ -18,9 +18,10 @@ from headwater.deploy.network.check import (
     silent_rules,
 )
 from headwater.deploy.network.file import NEVER_ENDS, DescribedTables, NetworkFile
+from headwater.deploy.network.function_file import functions_of
 from headwater.deploy.network.models.network import NetworkPart
 from headwater.deploy.network.reading import read_part
-from headwater.deploy.network.rule_texts import is_registered, no_such_function, places_of_rules, rule_texts, unserved
+from headwater.deploy.network.rule_texts import places_of_rules, rule_texts, wrong_lookups
 from headwater.deploy.network.sections import (
     RuleEntry,
     SinkEntry,
@@ -42,8 +43,7 @@ from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.destinations import placeholders
 from headwater.protocol.edge import RateFeed, is_replayed
 from headwater.protocol.events import EventType
-from headwater.protocol.expressions import Call, walk
-from headwater.protocol.functions import Functions
+from headwater.protocol.function_files import declared
 from headwater.protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
 from headwater.protocol.languages.composite_types import composite_types
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN_FUNCTION
@@ -58,9 +58,8 @@ from headwater.protocol.text import listed, suggestion
 class NetworkReading:
     """One pass over the sections, in the order in which they need each other."""
 
-    def __init__(self, sheet: Sheet, functions: Functions, strategy: str | None, duration_us: int | None) -> None:
+    def __init__(self, sheet: Sheet, strategy: str | None, duration_us: int | None) -> None:
         self.sheet = sheet
-        self.functions = functions
         self.given_strategy = strategy
         self.given_duration_us = duration_us
         self.given_statistics: Path | None = None
@@ -68,6 +67,8 @@ class NetworkReading:
         part = read_part(sheet, sheet.root(), NetworkPart)
         assert part is not None  # no section is required
         self.part = part
+        self.described_functions = functions_of(sheet, part)
+        self.functions = declared(self.described_functions)
 
     def network_file(self) -> NetworkFile:
         sheet, part = self.sheet, self.part
@@ -111,6 +112,7 @@ class NetworkReading:
             strategy=strategy,
             tables=described.tables,
             remote_strategy=part.remote_strategy or "",
+            functions=self.described_functions,
         )
         return NetworkFile(
             sheet.path,
@@ -214,7 +216,7 @@ class NetworkReading:
         if diagnostic.code == UNKNOWN_EVENT_TYPE and not hint.startswith("did"):
             hint = f"declare it under events: or with a rule; {hint}"
         elif diagnostic.code == UNKNOWN_FUNCTION:
-            hint = f"a network has only the built-in ones; {hint}"
+            hint = f"{hint}; functions: FILE.py names a file with more"
         hinted = replace(diagnostic, hint=hint)
         place = inline.get(diagnostic.file)
         self.sheet.adopt(hinted if place is None else self.sheet.relocated(hinted, place), warning=warning)
@@ -225,9 +227,6 @@ class NetworkReading:
             try:
                 subscription = parse_subscription(str(entry.subscribe.value), self.sheet.shown, types, self.functions)
                 subscriptions.append((entry, subscription))
-                for part in (expression for conjunct in subscription.where for expression in walk(conjunct)):
-                    if isinstance(part, Call) and is_registered(part.function, self.functions):
-                        self.sheet.error(entry.subscribe, *no_such_function(part.function))
             except RuleTextError as error:
                 for diagnostic in error.diagnostics:
                     if diagnostic.code == UNKNOWN_EVENT_TYPE and not diagnostic.hint.startswith("did"):
@@ -304,7 +303,7 @@ class NetworkReading:
     ) -> None:
         texts = rule_texts(entries)
         places = places_of_rules(texts)
-        for entry, diagnostic in unserved(texts, self.functions, described.key_lengths):
+        for entry, diagnostic in wrong_lookups(texts, described.key_lengths):
             self.sheet.adopt(self.sheet.relocated(diagnostic, entry.place) if entry.inline else diagnostic)
         fallback = self.part.at_key("rules") if self.part.has("rules") else self.part.place
         sourced = {entry.source.type for entry in sources}

@@ -23,7 +23,6 @@ from headwater.protocol.edge import (
     is_replayed,
 )
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.languages.rule_texts import LANGUAGES
 from headwater.protocol.network import DescribedTable, Network
@@ -130,7 +129,6 @@ def running_feeds(network_file: NetworkFile) -> tuple[Feed, ...]:
 
 def read_network(
     path: Path | str | Mapping[str, Any],
-    functions: Functions | None = None,
     strategy: str | None = None,
     duration_us: int | None = None,
     statistics: Path | None = None,
@@ -142,10 +140,9 @@ def read_network(
     In the place of a path, a text of several lines or a dict is taken for what such a file would say; files that it
     names are looked for in the current folder.
 
-    ``functions`` are known by name beside the built-in ones, so that a rule which calls one can be told from a slip of
-    the pen; no network serves them. ``strategy`` (one of STRATEGIES), ``duration_us`` and ``statistics`` (a file that
-    headwater statistics wrote) take the place of what the file says, before it is asked whether everything fits
-    together. Without ``counted`` no file of statistics is read: it may have to be written first.
+    ``strategy`` (one of STRATEGIES), ``duration_us`` and ``statistics`` (a file that headwater statistics wrote) take
+    the place of what the file says, before it is asked whether everything fits together. Without ``counted`` no file of
+    statistics is read: it may have to be written first.
     """
     text = _text_of(path)
     file = Path(UNNAMED if text is not None else str(path))
@@ -155,7 +152,7 @@ def read_network(
         NetworkReading,  # with pydantic, which a command that reads no file can spare
     )
 
-    reading = NetworkReading(Sheet(file, text=text), functions or Functions(), strategy, duration_us)
+    reading = NetworkReading(Sheet(file, text=text), strategy, duration_us)
     reading.given_statistics, reading.counted = statistics, counted
     read = reading.network_file()
     return read if text is None else replace(read, text=text)

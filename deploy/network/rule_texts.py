@@ -1,15 +1,13 @@
-"""The rule texts of a network file before they are parsed: where each stands, and what no network can run."""
+"""The rule texts of a network file before they are parsed: where each stands, and what they look up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
-from typing import TypeGuard
 
 import yaml
 
 from headwater.deploy.network.sections import RuleEntry
-from headwater.protocol.functions import BUILT_IN, Functions
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.languages import syntax as s
 from headwater.protocol.languages.diagnostics import Text
@@ -54,19 +52,16 @@ def places_of_rules(texts: Iterable[RuleText]) -> dict[str, yaml.Node]:
     return places
 
 
-def unserved(
-    texts: Iterable[RuleText], functions: Functions, key_lengths: Mapping[str, int | None]
+def wrong_lookups(
+    texts: Iterable[RuleText], key_lengths: Mapping[str, int | None]
 ) -> Iterator[tuple[RuleEntry, Diagnostic]]:
-    """Lookups in tables that there are not, and calls of registered functions: one engine serves these, the nodes of a
-    network do not."""
+    """Lookups in tables that there are not, or with keys of another length."""
     for rule_text in texts:
         for item in _inside(rule_text.items):
             if isinstance(item, s.RemoteLookup):
                 table = item.table.text if item.table is not None else "remote"
                 if (flaw := _wrong_lookup(table, len(item.arguments), key_lengths)) is not None:
                     yield rule_text.entry, rule_text.text.diagnostic(item.at, *flaw)
-            elif _is_call(item) and is_registered(item.base.text, functions):
-                yield rule_text.entry, rule_text.text.diagnostic(item.at, *no_such_function(item.base.text))
 
 
 def _wrong_lookup(table: str, given: int, key_lengths: Mapping[str, int | None]) -> tuple[str, str] | None:
@@ -81,24 +76,6 @@ def _wrong_lookup(table: str, given: int, key_lengths: Mapping[str, int | None])
     if length in (None, given):
         return None
     return f"a key of the table {table} has {plural(length or 0, 'value')}, not {given}", "look up as many as it has"
-
-
-def _is_call(item: object) -> TypeGuard[s.Called | s.Bracketed]:
-    # Empty square brackets stand behind a repeated role, as in count(b[]).
-    return isinstance(item, s.Called) or (isinstance(item, s.Bracketed) and bool(item.arguments))
-
-
-def is_registered(name: str, functions: Functions) -> bool:
-    """Whether the function is one that a user has registered."""
-    return name.lower() not in BUILT_IN and functions.get(name) is not None
-
-
-def no_such_function(name: str) -> tuple[str, str]:
-    """What to say of a call of a registered function: what is wrong, and the cure."""
-    return (
-        f"the nodes of a network do not know the function {name!r}, only the built-in ones",
-        "leave it out, or evaluate the rule with headwater run --functions FILE.py",
-    )
 
 
 def _inside(part: object) -> Iterator[object]:

@@ -20,6 +20,7 @@ from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.events import Event
 from headwater.protocol.expressions import (
     Attribute,
+    Call,
     Expression,
     Fold,
     Parameter,
@@ -29,6 +30,7 @@ from headwater.protocol.expressions import (
     roles_of,
     walk,
 )
+from headwater.protocol.functions import file_digests, is_offered
 from headwater.protocol.pattern import Rule, leaves, positive_leaves
 
 EVENTS_MAX = 50_000  # of a sample; more would take longer and hardly tell more
@@ -84,7 +86,9 @@ def _can_be_judged(condition: Expression) -> bool:
     """Whether it can be judged by one event of each role."""
     parts = condition.key if isinstance(condition, Same) else condition
     return not any(
-        isinstance(part, Fold | Parameter | Remote) or (isinstance(part, Attribute) and part.index)
+        isinstance(part, Fold | Parameter | Remote)
+        or (isinstance(part, Attribute) and part.index)
+        or (isinstance(part, Call) and not all(map(is_offered, file_digests([part.function]))))
         for part in walk(parts)
     )
 

@@ -38,6 +38,8 @@ class Outcome:
     tables: dict[str, Any] = field(default_factory=dict)
     """For every node its tables as they are at the end: advertisements, subscriptions, tasks, routes, histories."""
     counters: Counter[str] = field(default_factory=Counter)
+    rule_failures: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """By rule or function: how often it could not be evaluated, and the last sentence about it."""
     planner_failures: list[str] = field(default_factory=list)
     """Where the planner failed, and what was done instead, in sentences."""
     held_from: list[tuple[Any, int]] = field(default_factory=list)

@@ -430,6 +430,9 @@ class Simulation:
                     self._schedule(queue, at, node, TimerFired(effect.name))
                 case Report():
                     self.outcome.counters[effect.counter] += effect.count
+                    if effect.rule:
+                        before, _ = self.outcome.rule_failures.get(effect.rule, (0, ""))
+                        self.outcome.rule_failures[effect.rule] = (before + effect.count, effect.sentence)
                 case Tell():
                     if self._spoken.most_us:
                         arrival_us = self._spoken.arrival_us(node, "", self.now_us)

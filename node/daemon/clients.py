@@ -34,6 +34,7 @@ from headwater.node.edge.payloads import PayloadReader
 from headwater.node.traces.times import wrong_for_the_clock
 from headwater.protocol.edge import ClientFeed, ClientTo
 from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.function_files import declared
 from headwater.protocol.links import LinkSettings
 from headwater.protocol.links.large_payloads import split
 from headwater.protocol.messages import control
@@ -313,7 +314,12 @@ class Clients:
             await asyncio.sleep(PLAN_EVERY_S)  # before it has a plan the node does not know the types
         share = machine.core.forest.shares[max(machine.core.forest.shares)].share
         try:
-            wanted = parse_subscription(text, "subscription", [*machine.config.types, *share.composites])
+            wanted = parse_subscription(
+                text,
+                "subscription",
+                [*machine.config.types, *share.composites],
+                declared(machine.config.functions),
+            )
         except HeadwaterError as error:
             client.texts.pop(number, None)
             self._send(client.peer, ["subscribed", number, str(error)[:SENTENCE_MAX]])

@@ -29,6 +29,7 @@ from headwater.node.daemon.observation import Watching
 from headwater.node.daemon.outputs import Outputs
 from headwater.node.daemon.source_gaps import NodeHearing
 from headwater.node.edge.interfaces import Arrival
+from headwater.node.user_functions import NodeFunctions
 from headwater.protocol.files import write_file
 from headwater.protocol.journal import Journal
 from headwater.protocol.links import LEFT, Hub, Keys, LinkSettings, PeerState
@@ -61,6 +62,8 @@ class DaemonSettings:
     version: str = ""
     providing: Providing | None = None
     """What makes providers of the remote tables that the configuration describes; None: the process asks none."""
+    functions: NodeFunctions | None = None
+    """What loads the functions that the configuration names; None: the process runs none."""
 
 
 class _Group:
@@ -96,6 +99,7 @@ class NodeDaemon:
         self.intake = DaemonIntake(self)
         self.adapters = Adapters(self)
         self.fetching = Fetching(self, settings.providing)
+        self._functions = settings.functions or NodeFunctions(settings.data, allowed=False)
         self.pressure = Pressure(settings.name, time.time_ns() // 1000)
         self.address = ""
         self.http = ""
@@ -126,7 +130,7 @@ class NodeDaemon:
         self.address = self.settings.advertise or bound or ""
         self.http = await self.watching.serve(self.settings.http)
         self.hub.add_peer(COORDINATOR, dial=self.settings.coordinator, state=self._peer_state(COORDINATOR))
-        self.apply(records.Begun(self.now_us(), self.address, self.http, self.settings.version))
+        self._begin()
         if self.machine.config is not None:
             self._configured()
         if self.machine.core is not None:  # what was asked for in the life of an earlier process
@@ -147,6 +151,14 @@ class NodeDaemon:
             if self._draining:
                 await self._save_at_last()
             await self.journal.close()
+
+    def _begin(self) -> None:
+        """Tell the coordinator where this process is, and whether it runs the functions of the network."""
+        config = self.machine.config
+        functions = None if config is None or config.functions is None else self._functions.refusal(config.functions)
+        if functions:
+            log.error("this node refuses plans that call functions: %s", functions)
+        self.apply(records.Begun(self.now_us(), self.address, self.http, self.settings.version, functions))
 
     def stop(self) -> None:
         """Leave in good order."""
@@ -333,6 +345,8 @@ class NodeDaemon:
         config = self.machine.config
         assert config is not None
         self.watching.configured(config)
+        if config.functions is not None and self.machine.functions is None:
+            self._begin()
         self._keep_as(config.durability)
         peers = set(self.hub.peers())
         for peer in config.peers:

@@ -19,12 +19,17 @@ _BIG: Final = 1 << 63
 
 
 class Begun(NamedTuple):
-    """The process has started (again), and can be reached here."""
+    """The process has started (again), and can be reached here; or it has found out whether it runs the functions of
+    its network.
+
+    ``functions``: why it does not, in a sentence; empty: it does; None: it does not know of any.
+    """
 
     now_us: int
     address: str
     http: str
     version: str
+    functions: str | None = None
 
 
 class Frames(NamedTuple):

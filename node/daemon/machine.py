@@ -30,6 +30,7 @@ from headwater.node.remote.policies import DEFAULT
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
+from headwater.protocol.functions import FunctionsMissing
 from headwater.protocol.links.large_payloads import PART_BYTES, split
 from headwater.protocol.links.settings import LinkError
 from headwater.protocol.messages import control
@@ -86,8 +87,8 @@ class NodeMachine:
         self.rebirths = 0
         self.memory: dict[str, Noted] = {}
         """What the coordinator has asked this node to remember, in case it loses its own memory."""
-        self._about: tuple[str, str, str] = ("", "", "")
-        """Where this node can be reached, over HTTP too, and its version."""
+        self._about: tuple[str | None, ...] = ("", "", "", None)
+        """Where this node can be reached, over HTTP too, its version, and whether it runs functions (``Begun``)."""
         self._requests: dict[int, bytes] = {}
         """What clients want of the coordinator and it has not answered yet: no more than they may have asked for."""
         self.remembered: dict[str, list[Row]] = {}
@@ -145,6 +146,8 @@ class NodeMachine:
         self.now_us = max(self.now_us, record.now_us)
         try:
             self._apply(record, out)
+        except FunctionsMissing:
+            raise  # to go on without them would find other things than the plan says
         except Exception:
             log.exception("an input could not be handled (a bug); the node carries on")
             out.counters["internal_errors"] += 1
@@ -158,8 +161,8 @@ class NodeMachine:
                 self._apply_of_sources(record, out)
             case records.Fired(_, timer):
                 self._handle(effects.TimerFired(timer), out)
-            case records.Begun(_, address, http, version):
-                self._about = (address, http, version)
+            case records.Begun(_, address, http, version, functions):
+                self._about = (address, http, version, functions)
                 if self.memory and self.config is None:  # of an earlier life; the coordinator may have lost it
                     self._recall(out)
                 self._register(out)
@@ -249,7 +252,14 @@ class NodeMachine:
     # ----------------------------------------------------------------------------------------------------- coordinator
 
     def _register(self, out: Outputs) -> None:
-        self._send(COORDINATOR, control.encode(control.Register(self.name, self.life, *self._about)), out)
+        address, http, version, *functions = self._about
+        about = control.Register(self.name, self.life, address or "", http or "", version or "", *functions)
+        self._send(COORDINATOR, control.encode(about), out)
+
+    @property
+    def functions(self) -> str | None:
+        """What was last said of the functions of the network: why they are not run here; empty: they are."""
+        return self._about[3] if len(self._about) > 3 else None
 
     def _recall(self, out: Outputs) -> None:
         """Remind a coordinator that may have lost its memory of what it wanted kept, and of the plan held here."""

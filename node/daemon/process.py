@@ -57,6 +57,8 @@ def recovered(settings: DaemonSettings, node_settings: NodeSettings | None) -> t
         shutil.rmtree(folder)  # a node that keeps nothing begins a new life each time
     if not folder.exists():
         _new_life(settings)
+    if settings.functions is not None:
+        settings.functions.offer_kept()
     journal = Journal.open(folder, durability, on_warning=log.warning)
     started_s = time.monotonic()
     machine = _machine(settings, journal, node_settings)

@@ -26,7 +26,7 @@ from headwater.protocol.expressions import (
     Unary,
     walk,
 )
-from headwater.protocol.functions import Functions
+from headwater.protocol.functions import Functions, plain_name
 from headwater.protocol.remote import LookupTable
 
 Row = tuple[Any, ...]
@@ -252,7 +252,7 @@ def _show(expression: Expression) -> tuple[str, int]:
         case Fold(function, role, name):
             return f"{function}({role}[]{'.' + name if name else ''})", 9
         case Call(name, arguments):
-            return f"{name}({', '.join(map(show, arguments))})", 9
+            return f"{plain_name(name)}({', '.join(map(show, arguments))})", 9
         case Remote(table, arguments):
             return f"REMOTE.{table}[{', '.join(map(show, arguments))}]", 9
         case Items(items):

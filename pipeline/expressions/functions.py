@@ -29,7 +29,7 @@ from headwater.pipeline.expressions.number_functions import NUMBER_FUNCTIONS, fi
 from headwater.pipeline.expressions.text_functions import TEXT_FUNCTIONS, matches_form, stripped
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Expression
-from headwater.protocol.functions import BUILT_IN
+from headwater.protocol.functions import BUILT_IN, plain_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -43,7 +43,7 @@ def called(name: str, arguments: Sequence[Cell], written: Sequence[Expression], 
     """The value of a call; ``written``: the arguments as expressions."""
     word = name.lower()
     if word not in BUILT_IN:
-        raise ConfigError(f"the function {name} is none of the built-in ones, so Spark cannot compute it")
+        raise ConfigError(f"the function {plain_name(name)} is none of the built-in ones, so Spark cannot compute it")
     if word == "coalesce":
         return _coalesce(arguments)
     if word == "if":

@@ -8,7 +8,7 @@ from typing import Final
 
 from headwater.protocol import expressions as e
 from headwater.protocol.errors import RuleError
-from headwater.protocol.functions import BUILT_IN, RESERVED_NAMES
+from headwater.protocol.functions import BUILT_IN, RESERVED_NAMES, plain_name
 from headwater.protocol.languages.literals import print_duration, print_value
 
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, UNARY, ATOM = range(1, 9)
@@ -53,7 +53,7 @@ class ExpressionPrinter:
             case e.Parameter(parameter):
                 return self._parameter(parameter)
             case e.Call(function, arguments):
-                called = function if function in BUILT_IN else name(function, "a function", RESERVED_NAMES)
+                called = function if function in BUILT_IN else name(plain_name(function), "a function", RESERVED_NAMES)
                 return ATOM, f"{called}({self.listed(arguments)})"
             case e.Remote(table, arguments):
                 return self._remote(table, arguments)

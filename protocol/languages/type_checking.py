@@ -210,7 +210,9 @@ class Meaning:
     ) -> None:
         if not function.accepts_count(len(arguments)):
             self.problems.add(
-                node.at, f"{function.name} takes {function.expected_count()}, not {len(arguments)}", signature(function)
+                node.at,
+                f"{function.shown} takes {function.expected_count()}, not {len(arguments)}",
+                signature(function),
             )
             return
         for position, (argument, written) in enumerate(zip(arguments, node.arguments, strict=True)):
@@ -219,7 +221,7 @@ class Meaning:
                 expected = "a number" if wanted == "float" else a(wanted)
                 self.problems.add(
                     written.at,
-                    f"{function.name} needs {expected} here, but this is {a(argument.kind)}",
+                    f"{function.shown} needs {expected} here, but this is {a(argument.kind)}",
                     signature(function),
                 )
         if function.name == "matches" and isinstance(arguments[1].expression, e.Constant):
@@ -329,7 +331,7 @@ def signature(function: Function) -> str:
         ("number" if kind == "float" else kind) + "?" * (position >= required)
         for position, kind in enumerate(function.parameters)
     ]
-    return f"{function.name}({', '.join(kinds)}{', ..' if function.variadic else ''})"
+    return f"{function.shown}({', '.join(kinds)}{', ..' if function.variadic else ''})"
 
 
 def fits(kind: str, wanted: str) -> bool:

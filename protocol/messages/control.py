@@ -14,6 +14,7 @@ from headwater.protocol import graphs
 from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import EventType
+from headwater.protocol.function_files import DescribedFunctions, FunctionSignature
 from headwater.protocol.messages import plans as plan_messages
 from headwater.protocol.messages import recovery as memory
 from headwater.protocol.messages import trees as tree_messages
@@ -81,6 +82,8 @@ class NodeConfig:
     """The remote tables that the node reaches."""
     remote_strategy: str = ""
     """How its rules come by elements of these; empty: as without being told."""
+    functions: DescribedFunctions | None = None
+    """The file of Python functions that rules may call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,9 @@ class Register:
     address: str
     http: str
     version: str
+    functions: str | None = None
+    """Why it does not run the functions of the network, in a sentence; empty: it does. None: it has not been told of
+    them, or does not know yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +143,8 @@ class Answer:
 Control = Register | Configure | Ordered | Reported | SubscribeClient | UnsubscribeClient | Answer | Remember | Recall
 
 rule_encoding.register(
-    Source, DescribedTable, Subscription, PeerConfig, SourceConfig, SinkConfig, NodeConfig,
+    Source, DescribedTable, DescribedFunctions, FunctionSignature, Subscription, PeerConfig, SourceConfig, SinkConfig,
+    NodeConfig,
     Register, Configure, Ordered, Reported, SubscribeClient, UnsubscribeClient, Answer, Remember, Recall,
     *(getattr(memory, name) for name in (
         "NotedPlan", "NotedNetwork", "NotedTypes", "NotedFeed", "NotedDestination", "NotedSource", "NotedSink",

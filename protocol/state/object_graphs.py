@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgpack
 
+from headwater.protocol.functions import FunctionsMissing
 from headwater.protocol.state.classes import Made, MadeKind, Name, Recipe, Referent, kind_of
 from headwater.protocol.state.kinds import StateError, StateKind, builtin_kinds
 
@@ -115,7 +116,7 @@ class Vocabulary:
         """The state that the tables describe, or a StateError. The tables are used up."""
         try:
             return _Reader(self._by_name, {**self._named, **(named or {})}).read(tables)
-        except StateError:
+        except (StateError, FunctionsMissing):
             raise
         except Exception as error:  # whatever a class says of parts that are none of its own
             raise StateError(f"the saved state is damaged: {error!r:.200}") from error

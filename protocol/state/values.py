@@ -6,7 +6,7 @@ from typing import Any, Final, get_args
 
 import msgpack
 
-from headwater.protocol import edge, expressions, graphs, network, pattern, streams
+from headwater.protocol import edge, expressions, function_files, graphs, network, pattern, streams
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.messages import control, plans, recovery
@@ -33,6 +33,7 @@ CLASSES: Final[dict[str, type]] = {
     **by_name(*get_args(edge.Generator), edge.Layout, edge.Broker, edge.Mapped, edge.When),
     **by_name(*get_args(edge.Feed), *get_args(edge.Destination)),
     **by_name(network.Network, network.Link, network.Source, network.Sink, network.DescribedTable),
+    **by_name(function_files.DescribedFunctions, function_files.FunctionSignature),
     **by_name(*get_args(graphs.Tap), graphs.Graph, graphs.GraphInlet, graphs.GraphTask, graphs.GraphOutlet),
     **by_name(graphs.GraphDelivery, graphs.Watch, graphs.Weight),
     **by_name(control.NodeConfig, control.PeerConfig, control.SourceConfig, control.SinkConfig, control.Register),

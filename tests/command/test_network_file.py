@@ -208,7 +208,7 @@ def test_check_takes_no_functions_for_a_network(folder: Path, capsys: pytest.Cap
     (folder / "f.py").write_text("def danger(value):\n    return value\n")
     code, out, err = check(capsys, folder / "network.yaml", "--functions", folder / "f.py")
     assert (code, out) == (2, "")
-    assert "--functions is for rule files; the nodes of a network have only the built-in functions" in err
+    assert "--functions is for rule files; a network file names its own functions (functions: FILE.py)" in err
 
 
 @pytest.mark.parametrize(

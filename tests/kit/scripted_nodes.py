@@ -73,10 +73,12 @@ class ScriptedNode:
         self.answers: list[Answer] = []
         self.orders: list[object] = []
         self.promised_us = 1_000.0
+        self.functions: str | None = None
+        """What it says of the functions of the network."""
         self._begun: dict[str, int] = {}
 
     def registers(self) -> Register:
-        return Register(self.name, self.life, f"tcp://{self.name}:1", f"{self.name}:2", "test")
+        return Register(self.name, self.life, f"tcp://{self.name}:1", f"{self.name}:2", "test", self.functions)
 
     def recalls(self) -> list[Control]:
         """What it says to a coordinator that may remember nothing."""

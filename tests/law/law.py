@@ -56,20 +56,26 @@ def expected(case: NetworkCase, born: Sequence[Event]) -> list[dict[Identity, Fo
         with time_limit(ORACLE_SECONDS):
             remote = tables_at_hand(case) if case.tick_us else None
             found = evaluate(
-                network.rules, born, network.types, remote=remote, matches_max=MATCHES_MAX, read_max=READ_MAX
+                network.rules,
+                born,
+                network.types,
+                functions=case.functions,
+                remote=remote,
+                matches_max=MATCHES_MAX,
+                read_max=READ_MAX,
             )
     except (TooManyMatches, TooSlow) as error:
         raise Unjudged(str(error)) from None
     candidates: list[tuple[Item, Found | Event]] = [(primitive(event), event) for event in born]
     candidates += [(as_item(match), match) for match in found]
     return [
-        {item.identity: thing for item, thing in candidates if wanted(sink.subscription, item)}
+        {item.identity: thing for item, thing in candidates if wanted(sink.subscription, item, case.functions)}
         for sink in network.sinks
     ]
 
 
-def wanted(subscription: Subscription, item: Item) -> bool:
-    scope = Scope({SUBJECT: item})
+def wanted(subscription: Subscription, item: Item, functions: Any = None) -> bool:
+    scope = Scope({SUBJECT: item}, functions=functions)
     return item.type == subscription.type and all(holds(conjunct, scope) for conjunct in subscription.where)
 
 

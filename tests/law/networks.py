@@ -61,6 +61,8 @@ class NetworkCase:
     """What goes wrong in a run with faults; None: what the seed says."""
     tick_us: int = 0
     """Where rules look into remote tables: how long a tick of their versions lasts."""
+    functions: Any = field(default=None, compare=False, repr=False)
+    """Where rules call functions of a user's file: these, as the oracle has them."""
 
     def chosen_faults(self) -> Faults:
         return self.faults if self.faults is not None else random_faults(self.network, self.faults_seed, self.span_us)

@@ -122,6 +122,7 @@ class Error(Closed):
 
     error: str = Field(description="what is wrong and what to do, in a sentence")
     missing: list[str] = absent(description="of a network that is not ready: what it waits for, in sentences")
+    refused: list[str] = absent(description="which nodes refuse its plan, and why; waiting does not help")
 
 
 class AcceptedView(Closed):

@@ -10,6 +10,7 @@ from headwater.coordinator.daemon.api.models import RuleBody
 from headwater.coordinator.daemon.operations import RequestRefused, already_deployed
 from headwater.protocol.analysis.lookups import reaching, tables_of
 from headwater.protocol.events import EventType
+from headwater.protocol.function_files import DescribedFunctions, declared
 from headwater.protocol.languages import (
     PrintError,
     RuleTextError,
@@ -74,18 +75,20 @@ def read_rules(
     *,
     replaces: bool = False,
     tables: Collection[DescribedTable] = (),
+    functions: DescribedFunctions | None = None,
 ) -> ReadRules:
     """The rules of texts, which may read what deployed rules emit. RuleTextError or RequestRefused if they cannot be
     served.
 
     The deployed rules are read again with them, as text, so that what one emits is known to the other, names stay
-    unique, and circles are found. Those that the texts replace are not. ``tables``: the remote tables there are.
+    unique, and circles are found. Those that the texts replace are not. ``tables``: the remote tables there are,
+    and ``functions`` the file of functions that rules may call.
     """
     names = rule_names(sources)
     redeployed = [name for name in deployed if name in names]
     before = [_printed(rule) for name, rule in deployed.items() if name not in redeployed]
     try:
-        parsed = parse_rules([*before, *sources], types.values())
+        parsed = parse_rules([*before, *sources], types.values(), declared(functions))
     except RuleTextError as error:
         files = {source.name for source in sources}
         own = [diagnostic for diagnostic in error.diagnostics if diagnostic.file in files]
@@ -137,6 +140,12 @@ def _check_served(rule: Rule, strategy: str, tables: Collection[DescribedTable])
         )
 
 
-def read_subscription(text: str, deployed: Iterable[Rule], types: Mapping[str, EventType]) -> Subscription:
+def read_subscription(
+    text: str,
+    deployed: Iterable[Rule],
+    types: Mapping[str, EventType],
+    functions: DescribedFunctions | None = None,
+) -> Subscription:
     """The subscription of a text, or a RuleTextError."""
-    return parse_subscription(text, "subscribe", [*types.values(), *composite_types(deployed).values()])
+    known = [*types.values(), *composite_types(deployed).values()]
+    return parse_subscription(text, "subscribe", known, declared(functions))

@@ -219,7 +219,9 @@ class Api:
     async def ready(self, request: web.Request) -> web.Response:
         missing = [*self._missing()]
         if missing:
-            return web.json_response({"error": "; ".join(missing), "missing": missing}, status=503)
+            refused = self._daemon.machine.refusals()
+            body = {"error": "; ".join(missing), "missing": missing, **({"refused": refused} if refused else {})}
+            return web.json_response(body, status=503)
         return web.json_response({"status": "ready"})
 
     def _missing(self) -> Iterator[str]:
@@ -339,6 +341,7 @@ class Api:
             machine.coordinator.strategy,
             replaces=replaces,
             tables=machine.setup.network.tables,
+            functions=machine.setup.network.functions,
         )
 
     async def undeploy(self, request: web.Request) -> web.Response:
@@ -348,7 +351,7 @@ class Api:
         body: SubscriptionBody = request["body"]
         machine = self._daemon.machine
         rules = self._planner.live_rules().values()
-        subscription = read_subscription(body.subscribe, rules, machine.registry.types)
+        subscription = read_subscription(body.subscribe, rules, machine.registry.types, machine.setup.network.functions)
         to = destination_of(body.to, machine.registry.broker())
         check_topic(to, {**composite_types(rules), **machine.registry.types}.get(subscription.type))
         return await self._change(request, AddSubscription(Sink(body.node, subscription), to))

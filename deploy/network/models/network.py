@@ -64,6 +64,11 @@ class NetworkPart(FilePart):
     rules: Annotated[tuple[RuleText, ...], OneOrMore()] = Field(
         (), description="Rule files (.tesla, .sase), or rules themselves."
     )
+    functions: Annotated[
+        Scalar | None, TextEntry("functions", "write the name of a Python file, as in my_functions.py")
+    ] = Field(
+        None, description="A Python file with functions that rules may call; nodes need --allow-functions to run it."
+    )
     remote: Annotated[Any, Given()] = Field(
         None,
         description="Tables that rules look into, by name, each with its provider.",
