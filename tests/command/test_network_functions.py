@@ -110,7 +110,8 @@ def test_sinks_may_call_functions(folder: Path) -> None:
     (received,) = found.deliveries.values()
     assert list(found.deliveries) == ["p1: Temp(danger(value, area) > 150)"]
     assert received
-    assert all(74 < delivery.item.attributes["value"] <= 90 for delivery in received)
+    values = [delivery.item.attributes["value"] for delivery in received]
+    assert all(isinstance(value, float) and 74 < value <= 90 for value in values)
 
 
 @pytest.mark.parametrize(
