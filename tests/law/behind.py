@@ -114,7 +114,7 @@ def fill(database: Path) -> None:
         for data in range(DATA_SETS)
         for name in ("table", "sets")
         for key in KEYS
-        for since, value in zip(*(drawn(data, name, key) or ((), ())), strict=True)
+        for since, value in zip(*(drawn(data, name, key) or ((), ()))[:2], strict=True)
         for each in (value if isinstance(value, tuple) else (value,))
     ]
     with sqlite3.connect(database) as made:
