@@ -39,6 +39,7 @@ from headwater.coordinator.requests import (
     as_return,
     preparation,
 )
+from headwater.coordinator.table_ways import table_ways
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
@@ -178,6 +179,7 @@ class Coordinator:
             self.trees,
             self._from_us,
             self._graphs,
+            table_ways(self.network, self.nodes(), self.trees.links()),
         )
         return [(node, Adopt(shares.of(node))) for node in nodes]
 

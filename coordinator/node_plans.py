@@ -10,7 +10,7 @@ from headwater.coordinator.losses import TreeName
 from headwater.coordinator.plan_contents import Contents, composite_type
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.graphs import Graph
-from headwater.protocol.messages.plans import PlannedTree, Share
+from headwater.protocol.messages.plans import PlannedTree, Share, TableWay
 from headwater.protocol.network import Network
 from headwater.protocol.pattern import Rule
 
@@ -33,6 +33,8 @@ class Shares:
     builds_from_us: Mapping[TreeName, int | None]
     """From where on each build delivers; None: from the beginning."""
     graphs: Mapping[TreeName, Mapping[str, Graph]]
+    ways: Mapping[str, tuple[TableWay, ...]]
+    """By node, where it asks for elements of remote tables that it does not reach."""
 
     def of(self, node: str) -> Share:
         """What this node is told."""
@@ -53,6 +55,7 @@ class Shares:
             tuple(graphs[node] for graphs in self.graphs.values() if node in graphs),
             max((source.lateness_us for _, source in sources), default=0),
             not any(table.at for table in self.network.tables),
+            self.ways.get(node, ()),
         )
 
     def _planned_trees(self, builds: Sequence[TreeName]) -> tuple[PlannedTree, ...]:

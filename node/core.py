@@ -30,10 +30,11 @@ from headwater.node.effects import (
     SourcesUnheard,
     TimerFired,
 )
-from headwater.node.engine.waiting import Place
+from headwater.node.engine.waiting import Key, Place
 from headwater.node.plans.forest import Forest
 from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.remote.memory import Memory
+from headwater.node.remote.relay import Relay
 from headwater.node.step import Work
 from headwater.node.streams.feeds import Inlet
 from headwater.node.streams.neighbour_checks import Testimony, are_exact
@@ -41,7 +42,10 @@ from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.node.streams.outlets import Outlet
 from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, Run, SetMode, Want
+from headwater.protocol.messages.plans import Adopt
+from headwater.protocol.messages.remote import ElementAnswer, ElementRefusal, ElementRequest
 from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
+from headwater.protocol.remote import Versions
 from headwater.protocol.wire.received_columns import Columns
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow watermarks and forgets what has passed
@@ -93,6 +97,8 @@ class NodeCore:
         self.settings = settings or NodeSettings()
         self.memory = Memory((), foresight=False) if memory is None else memory
         """The elements of remote tables that are at hand, and those that are under way: all rules share it."""
+        self.relay = Relay(self.memory, neighbours)
+        """Where elements are asked for, and who waits for them."""
         self._failed: dict[Place, None] = {}
         """Elements that could not be had and are asked for again."""
         self.forest = Forest(
@@ -133,7 +139,7 @@ class NodeCore:
             NOTED.step = None
         work.report_failures()
         if wanted := self.memory.take_wanted():
-            work.effects.append(Fetch(tuple(wanted)))
+            self.relay.ask(wanted, work)
         self._handled_us = max(self._handled_us, now_us)
         return work.effects
 
@@ -152,11 +158,13 @@ class NodeCore:
                 self._told_of_sources(received, work)
             case OrderReceived():
                 self.forest.ordered(received.order, work)
+                if isinstance(received.order, Adopt):
+                    self.relay.follow(received.order.share.ways, work)
                 work.timer("tick", work.now_us + self._tick_us(), idle=True)
             case LinkReset():
                 self._link_reset(received.neighbour, work)
             case Fetched():
-                self._fetched(received, work)
+                self._came(received.elements, work)
             case FetchFailed():
                 self._fetch_failed(received, work)
             case _:
@@ -203,6 +211,7 @@ class NodeCore:
             self._outboxes[neighbour] = Outbox(neighbour)
             self._inboxes[neighbour] = Inbox(self._testimony)
             self.forest.link_reset(neighbour, work)
+            self.relay.link_reset(neighbour, work)
 
     def _fired(self, name: str, work: Work) -> None:
         due = self._timers.get(name)
@@ -215,6 +224,8 @@ class NodeCore:
             self.forest.look(work)
         elif name == "fetch":
             self._fetch_again(work)
+        elif name == "silence":
+            self.relay.silence(work)
         elif name.startswith("local "):
             feed = self.local.get(name.removeprefix("local "))
             if feed is not None:
@@ -241,6 +252,11 @@ class NodeCore:
             case TallyRequest(number) | TallyAnswer(number):
                 if not any(tasks.tally(neighbour, message, work) for tasks in self.works.values()):
                     self.forest.report_stream(neighbour, number, work)
+            case ElementRequest() | ElementAnswer() | ElementRefusal():
+                try:
+                    self._heard_of_elements(neighbour, message, work)
+                except ValueError:
+                    work.report("malformed_elements")
             case _:
                 self.forest.received(neighbour, message, work)
                 work.timer("tick", work.now_us + self._tick_us(), idle=True)
@@ -306,13 +322,25 @@ class NodeCore:
 
     # ------------------------------------------------------------------------------------------------- remote elements
 
-    def _fetched(self, fetched: Fetched, work: Work) -> None:
-        """Elements have come: whatever waits for them goes on."""
-        supplied = [element for element in fetched.elements if self.memory.supply(*element)]
-        if len(supplied) < len(fetched.elements):
-            work.report("unasked_elements", len(fetched.elements) - len(supplied))
+    def _heard_of_elements(
+        self, neighbour: str, message: ElementRequest | ElementAnswer | ElementRefusal, work: Work
+    ) -> None:
+        match message:
+            case ElementRequest():
+                self.relay.requested(neighbour, message, work)
+            case ElementAnswer():
+                self._came(self.relay.answered(neighbour, message), work)
+            case ElementRefusal():
+                self._fetch_failed(FetchFailed(tuple(self.relay.refused(neighbour, message, work))), work)
+
+    def _came(self, elements: Sequence[tuple[str, Key, Versions | None]], work: Work) -> None:
+        """Elements have come: whatever waits for them goes on, here and at neighbours."""
+        supplied = [element for element in elements if self.memory.supply(*element)]
+        if len(supplied) < len(elements):
+            work.report("unasked_elements", len(elements) - len(supplied))
         for table, key, _ in supplied:
             self._failed.pop((table, key), None)
+        self.relay.came(supplied, work)
         for tasks in self.works.values():
             for task in tasks.tasks:
                 task.supplied(supplied, work)
@@ -327,7 +355,7 @@ class NodeCore:
     def _fetch_again(self, work: Work) -> None:
         places, self._failed = self._failed, {}
         if places:
-            work.effects.append(Fetch(tuple(places)))
+            self.relay.ask(places, work)
 
     def awaiting(self) -> int:
         """How many evaluations, and inputs behind them, wait for elements."""
@@ -336,8 +364,12 @@ class NodeCore:
         return sum(task.engine.awaiting() for tasks in self.works.values() for task in tasks.tasks)
 
     def fetches(self) -> list[Fetch]:
-        """What a runtime that has lost what it was doing must do again: fetch all that is under way."""
-        under_way = tuple(place for place in self.memory.under_way if place not in self._failed)
+        """What a runtime that has lost what it was doing must do again: fetch all that is under way from providers."""
+        under_way = tuple(
+            place
+            for place in self.memory.under_way
+            if place not in self._failed and self.relay.is_fetched_here(place)
+        )
         return [Fetch(under_way)] if under_way else []
 
     # ---------------------------------------------------------------------------------------------------- housekeeping

@@ -99,6 +99,7 @@ def _classes() -> dict[str, type]:
         tree_tasks,
     )
     from headwater.node.pull import awakening, masters
+    from headwater.node.remote import relay
     from headwater.node.step import Numbers
     from headwater.node.streams import (
         blockers,
@@ -116,7 +117,7 @@ def _classes() -> dict[str, type]:
     return {
         **CLASSES,
         **by_name(Contest, PartialRule, Tally, Question, Total, Extreme),
-        **by_name(core.NodeCore, core.NodeSettings, Numbers),
+        **by_name(core.NodeCore, core.NodeSettings, Numbers, relay.Relay),
         **by_name(machine.NodeMachine, sink_state.SinkState, trace_replays.ReplayState, journal_records.Publication),
         "LinkState": link_state.LinkState,
         "Outgoing": Outgoing,

@@ -13,7 +13,7 @@ from pathlib import Path
 from headwater.coordinator.layout.cost_watch import Fallen, Watched, watched_stages
 from headwater.coordinator.layout.fallback import all_fallen_back
 from headwater.coordinator.layout.graph_building import Draft, drafted
-from headwater.coordinator.layout.planner_interface import Ground, Planner, Routes, at_the_middle, within_reach
+from headwater.coordinator.layout.planner_interface import Ground, Planner, Routes, at_the_middle
 from headwater.coordinator.layout.stages import Layout, RuleLayout
 from headwater.coordinator.requests import Change, FallBack, PlanAnew
 from headwater.protocol.errors import ConfigError
@@ -99,7 +99,6 @@ class Layings:
         self, ground: Ground, kept: Layout, layout: Layout, routes: Routes, tree: str, epoch: int, plan: int
     ) -> _Laid:
         """A layout with all that follows from it; nothing is changed here yet."""
-        layout = within_reach(ground, layout)
         fallen = {
             stage: words
             for stage, words in self.fallen.items()

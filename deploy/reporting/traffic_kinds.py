@@ -14,6 +14,7 @@ EXPLAINED: Final[Mapping[str, str]] = {
     "awakening": "Questions to a neighbour: for events that it keeps until they are asked for, or for a sum or count.",
     "answer": "Events that were kept back and have been asked for.",
     "aggregate": "Sums, counts, averages and the like that a neighbour has asked for.",
+    "lookup": "Questions to a neighbour for elements of remote tables, and its answers.",
     "watermark": "Overhead: promises that nothing older will follow, which let a node decide.",
     "control": "Overhead: trees, subscriptions, rules and plans.",
 }

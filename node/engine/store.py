@@ -501,6 +501,8 @@ class Store:
         What should have been decided already waits for another rule, which says itself when.
         """
         pending, compiled = self.state.pending, self.compiled
+        if self._next_trigger <= watermark:  # it waits for something else; others that are pending follow it
+            self._looked_at, self._next_trigger = 0, float("inf")
         if len(pending) > self._looked_at:
             for row in pending[self._looked_at :]:
                 if watermark < row[0] < self._next_trigger:

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from headwater.node.streams.outbox import by_type, holds_composites
 from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, Want
+from headwater.protocol.messages.remote import ElementAnswer, ElementRefusal, ElementRequest, number_of
 from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
 from headwater.protocol.wire.messages import Wire
 
@@ -23,13 +24,14 @@ KINDS: Final = (
     "awakening",
     "answer",
     "aggregate",
+    "lookup",
     "watermark",
     "control",
 )
 """What crosses links, as traffic is accounted. "primitive": bodies of events sent for a filter or a relay; "match":
 bodies of events sent because a partial rule matched; "reference": identity of an event whose body the neighbour has."""
 
-RECEIVED_KINDS: Final = ("events", "awakening", "aggregate", "watermark", "control")
+RECEIVED_KINDS: Final = ("events", "awakening", "aggregate", "lookup", "watermark", "control")
 """What a receiver tells apart: why an event was sent is known to its sender alone."""
 
 
@@ -145,5 +147,7 @@ def _described(message: Message) -> tuple[str, int]:
             return ("awakening" if message.questions else "watermark"), len(message.questions)
         case TallyAnswer():
             return "aggregate", len(message.answers)
+        case ElementRequest() | ElementAnswer() | ElementRefusal():
+            return "lookup", number_of(message)
         case _:
             return "control", 0

@@ -157,6 +157,18 @@ class Memory:
         self._cache.keep(place, element, self._ahead.pop(place, None), self.time_us())
         return True
 
+    def at_hand(self, place: Place) -> Any:
+        """The element that is kept, for a neighbour that asks for it, or MISSING."""
+        table, key = place
+        return self._cache.finder(table, self._used)(key)
+
+    def relay(self, place: Place) -> bool:
+        """A neighbour needs the element; whether it is to be asked for now, because it is not under way yet."""
+        if place in self.under_way:
+            return False
+        self.under_way[place] = None
+        return True
+
     def give_up(self, place: Place) -> None:
         """The element will not come: the next time that it is needed it is asked for once more."""
         self.under_way.pop(place, None)

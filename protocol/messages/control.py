@@ -151,7 +151,7 @@ rule_encoding.register(
         "NotedRule", "NotedBuild", "NotedEpoch", "NotedLink", "NotedLoss", "NotedReturn", "NotedAnswer",
     )),
     *(getattr(plan_messages, name) for name in (
-        "PlannedSource", "PlannedSink", "PlannedRule", "Share", "Prepare", "Abort", "Adopt", "BeginTree",
+        "PlannedSource", "PlannedSink", "PlannedRule", "TableWay", "Share", "Prepare", "Abort", "Adopt", "BeginTree",
         "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredWatermark", "DeliveredTo", "PlannedTree",
         "TellDelivered", "CostsMore",
     )),

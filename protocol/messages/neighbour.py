@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from headwater.protocol.expressions import Expression
 from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.messages.remote import ElementAnswer, ElementRefusal, ElementRequest
 from headwater.protocol.messages.tallies import Tally, TallyAnswer, TallyRequest
 from headwater.protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
 from headwater.protocol.streams import Filter as Filter
@@ -227,6 +228,7 @@ Message = (
     CreateTree | TreeAck | TreeNack | TreeReady | GraphLaid | TreeStart | TreeOver | Settled | SettledHere
     | Advertise | Subscribe | FetchRules | RulesFetched | Deploy | Want | Awakening | ReverseMark | SetMode
     | Batch | Notify | TallyRequest | TallyAnswer | LinkAgain
+    | ElementRequest | ElementAnswer | ElementRefusal
 )  # fmt: skip
 
 CONTROL = (

@@ -58,6 +58,17 @@ class PlannedTree:
 
 
 @dataclass(frozen=True, slots=True)
+class TableWay:
+    """Which neighbour a node asks for elements of a remote table."""
+
+    table: str
+    neighbour: str
+    """The next node on the way to the nearest one that reaches the table; empty: no node that is left does."""
+    reached: bool = False
+    """The node reaches the table itself: it asks the neighbour only for what that has at hand, before the provider."""
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """What one node must know of a plan."""
 
@@ -85,8 +96,10 @@ class Share:
     lateness_us: int = 0
     """How late an event may be born, at whatever node: so old may be what comes from a neighbour."""
     everywhere: bool = True
-    """Whether every node reaches all remote tables. Otherwise the roots of trees do, and evaluate what looks into them
-    themselves."""
+    """Whether every node reaches all remote tables. Otherwise the roots of trees do, if any node does, and evaluate what
+    looks into them themselves."""
+    ways: tuple[TableWay, ...] = ()
+    """Of the remote tables that the node does not reach itself, or asks a neighbour for first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ CLASSES: Final[dict[str, type]] = {
     **by_name(graphs.GraphDelivery, graphs.Watch, graphs.Weight),
     **by_name(control.NodeConfig, control.PeerConfig, control.SourceConfig, control.SinkConfig, control.Register),
     **by_name(plans.PlannedSource, plans.PlannedSink, plans.PlannedRule, plans.PlannedTree, plans.Share),
+    **by_name(plans.TableWay),
     **by_name(plans.Prepared),
     **by_name(*get_args(recovery.Noted)),
 }

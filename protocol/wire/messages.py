@@ -21,6 +21,7 @@ from headwater.protocol.messages import neighbour as messages
 from headwater.protocol.messages import tallies as tally_messages
 from headwater.protocol.messages import trees as tree_messages
 from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, Run, Want, Watermark
+from headwater.protocol.messages.remote import ElementAnswer, ElementRefusal, ElementRequest, number_of, packed_in
 from headwater.protocol.messages.tallies import Question, TallyAnswer, TallyRequest
 from headwater.protocol.pattern import Rule
 from headwater.protocol.tallies import Extreme, Total
@@ -29,6 +30,7 @@ from headwater.protocol.wire.rows import TIME_MAX, RowReader, RowWriter, Schemas
 from headwater.protocol.wire.rule_encoding import CodecError
 
 _BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL, SCHEMAS = range(8)
+_ELEMENTS: Final = {ElementRequest: 8, ElementAnswer: 9, ElementRefusal: 10}
 _SHIFT_MAX: Final = 1074  # the least float is 2 ** -1074: no sum of floats needs more
 PIECEWISE_BYTES: Final = 128  # smaller messages hold few events and are read faster as a whole
 
@@ -113,6 +115,10 @@ class Wire:
                 return [_ASK, number, [_plain_question(question) for question in questions], floor_us]
             case TallyAnswer(number, answers):
                 return [_TELL, number, [[serial, tallies.to_plain(part)] for serial, part in answers]]
+            case ElementRequest(places, True):
+                return [_ELEMENTS[ElementRequest], places, True]
+            case ElementRequest() | ElementAnswer() | ElementRefusal():
+                return [_ELEMENTS[type(message)], packed_in(message)]
             case _:
                 return [_OTHER, rule_encoding.encode(message)]
 
@@ -229,6 +235,13 @@ def read_plain(plain: Any, reader: RowReader) -> Message:
             return TallyRequest(_integer(number), tuple(map(_question, questions)), floor)
         case [6, number, list(answers)]:
             return TallyAnswer(_integer(number), tuple([(_integer(serial), _part(part)) for serial, part in answers]))
+        case [8 | 9 | 10 as kind, bytes(packed)]:
+            about = next(cls for cls, number in _ELEMENTS.items() if number == kind)(packed)
+            number_of(about)  # a ValueError if it is no list
+            return about
+        case [8, bytes(packed), True]:
+            number_of(request := ElementRequest(packed, at_hand=True))
+            return request
     raise CodecError("a message of an unknown kind; it may come from a newer version")
 
 

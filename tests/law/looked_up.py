@@ -41,19 +41,27 @@ def looked_up_case(seed: int, size: Size | None = None) -> NetworkCase:
     return replace(case, network=network, tick_us=tick_of(case))
 
 
-def reached_case(seed: int) -> NetworkCase:
-    """A small case whose tables every node reaches, whichever are left."""
+def lasting_case(seed: int) -> NetworkCase:
+    """A small case in which each table is reached by a node that is not lost for good: one with a source or a sink."""
     case = looked_up_case(seed, "small")
-    everywhere = tuple(replace(table, at=()) for table in case.network.tables)
-    return replace(case, network=replace(case.network, tables=everywhere))
+    network = case.network
+    rng = random.Random(f"lasting {seed}")
+    busy = [end.node for end in (*network.sources, *network.sinks)]
+    tables = tuple(
+        replace(table, at=tuple(dict.fromkeys((*table.at, rng.choice(busy))))) if table.at and busy else table
+        for table in network.tables
+    )
+    return replace(case, network=replace(network, tables=tables))
 
 
 def placed(nodes: Sequence[str], rng: random.Random) -> tuple[DescribedTable, ...]:
-    """The tables; in half of the cases not every node reaches each of them, but one reaches all."""
-    if rng.random() < 0.5:
+    """The tables; in two thirds of the cases not every node reaches each of them. Often one reaches all of them."""
+    if rng.random() < 0.33:
         return tuple(DescribedTable(table, "") for table in TABLES)
+    share = rng.choice((0.0, 0.3, 0.6))
     one = rng.choice(nodes)
-    others = [[node for node in nodes if node == one or rng.random() < 0.3] for _ in TABLES]
+    ones = [one if rng.random() < 0.5 else rng.choice(nodes) for _ in TABLES]
+    others = [[node for node in nodes if node == sure or rng.random() < share] for sure in ones]
     return tuple(DescribedTable(table, "", tuple(at)) for table, at in zip(TABLES, others, strict=True))
 
 
@@ -113,7 +121,6 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
     if not case.tick_us:
         return None
     rng = random.Random(f"tables {case.seed} {strategy} {faults}")
-    one_place = not strategy.startswith("mt")  # the roots of these are wherever sinks are
     tick_us = case.tick_us
     most_us = rng.choice((0, 0, tick_us // 10, tick_us, 5 * tick_us, 30 * tick_us))
     outages = []
@@ -126,7 +133,7 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
         loss=rng.choice((0.0, 0.2)) if faults else 0.0,
         repeats=rng.choice((0.0, 0.2)) if faults else 0.0,
         outages=tuple(outages),
-        reached_from={table.name: table.at for table in case.network.tables if table.at} if one_place else {},
+        reached_from={table.name: table.at for table in case.network.tables if table.at},
         strategy=rng.choice(list(POLICIES)),
         cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
     )

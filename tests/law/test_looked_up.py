@@ -18,7 +18,7 @@ from tests.law.churn import check as check_churn
 from tests.law.churn import churn_case
 from tests.law.fuzz_lookups import reported, run_seeds
 from tests.law.law import SERVED, run
-from tests.law.looked_up import looked_up_case, reached_case, tables_of
+from tests.law.looked_up import looked_up_case, lasting_case, tables_of
 from tests.law.losses import check_loss, check_storm, loss_case, storm_case
 
 SECONDS = 60.0
@@ -91,13 +91,13 @@ def test_changes_and_losses_change_no_result() -> None:
     until = time.monotonic() + float(os.environ.get("HEADWATER_LOOKUPS_SECONDS", SECONDS)) / 2
     seed, matches = first_seed(), 0
     while time.monotonic() < until or not matches:
-        for strategy in SERVED if any(map(looks_up, reached_case(seed).network.rules)) else ():
+        for strategy in SERVED if any(map(looks_up, lasting_case(seed).network.rules)) else ():
             verdicts = []
-            if (changing := churn_case(seed, reached_case)) is not None:
+            if (changing := churn_case(seed, lasting_case)) is not None:
                 verdicts.append(check_churn(changing, strategy))
-            if (stormy := storm_case(seed, reached_case, changes=seed % 2 == 0)) is not None:
+            if (stormy := storm_case(seed, lasting_case, changes=seed % 2 == 0)) is not None:
                 verdicts.append(check_storm(stormy, strategy))
-            if (losing := loss_case(seed, reached_case)) is not None:
+            if (losing := loss_case(seed, lasting_case)) is not None:
                 verdicts.append(check_loss(losing, strategy))
             assert not any(verdict.wrong for verdict in verdicts), (seed, strategy, verdicts)
             matches += sum(verdict.matches for verdict in verdicts)

@@ -89,6 +89,7 @@ def test_the_json_form_is_as_documented() -> None:
                 "awakening": {"events": 0, "messages": 5, "bytes": 50},
                 "answer": nothing,
                 "aggregate": nothing,
+                "lookup": nothing,
                 "watermark": {"events": 0, "messages": 40, "bytes": 480},
                 "control": {"events": 0, "messages": 7, "bytes": 700},
             },
