@@ -39,7 +39,7 @@ from headwater.coordinator.requests import (
     as_return,
     preparation,
 )
-from headwater.coordinator.table_ways import table_ways
+from headwater.coordinator.table_ways import lookers_of, table_ways
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
@@ -168,6 +168,8 @@ class Coordinator:
 
     def _adopting(self, nodes: Iterable[str]) -> Orders:
         """Tell nodes their shares of the plan."""
+        rules = [planned.rule for planned in self.contents.rules.values()]
+        lookers = lookers_of(rules, self.trees.roots, self._graphs.values())
         shares = Shares(
             self.plan,
             self.plan_from_us,
@@ -179,7 +181,7 @@ class Coordinator:
             self.trees,
             self._from_us,
             self._graphs,
-            table_ways(self.network, self.nodes(), self.trees.links()),
+            table_ways(self.network, self.nodes(), self.trees.links(), lookers),
         )
         return [(node, Adopt(shares.of(node))) for node in nodes]
 

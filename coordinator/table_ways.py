@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from heapq import heappop, heappush
 
+import yaml
+
 from headwater.coordinator.shortest_paths import LinkName
+from headwater.protocol.analysis.lookups import tables_of
+from headwater.protocol.graphs import Graph
 from headwater.protocol.messages.plans import TableWay
 from headwater.protocol.network import Network
+from headwater.protocol.pattern import Rule
+from headwater.protocol.streams import Whole
 
 Distance = tuple[int, int]
 """The delay of a way in microseconds, and its number of links. The second number makes each step cost something, so
@@ -15,19 +21,45 @@ that ways never lead in a circle, even where links take no time."""
 
 
 def table_ways(
-    network: Network, nodes: Collection[str], links: Iterable[LinkName]
+    network: Network,
+    nodes: Collection[str],
+    links: Iterable[LinkName],
+    lookers: Mapping[str, Collection[str]] | None = None,
 ) -> dict[str, tuple[TableWay, ...]]:
-    """For each node the ways to the tables that it does not reach, over nodes and links that are left."""
+    """For each node which neighbour it asks for elements of which table, over nodes and links that are left.
+
+    ``lookers``: by table the nodes that look into it. Of those that reach it, each asks a neighbour among them first, if
+    one is nearer to all of them: it has what others have asked for more often, and no two ask each other.
+    """
     delays = _delays(network, nodes, links)
     ways: dict[str, list[TableWay]] = {node: [] for node in nodes}
     for table in network.tables:
-        if not table.at:
-            continue
-        distances = _distances(delays, table.at)
-        for node in nodes:
-            if node not in table.at:
-                ways[node].append(TableWay(table.name, _next(node, delays, distances)))
-    return {node: tuple(found) for node, found in ways.items() if found}
+        if table.at:
+            distances = _distances(delays, table.at)
+            for node in nodes:
+                if node not in table.at:
+                    ways[node].append(TableWay(table.name, _next(node, delays, distances)))
+        able = [node for node in (lookers or {}).get(table.name, ()) if node in delays and node in (table.at or nodes)]
+        if not _is_file(table.description):
+            for node, neighbour in _asked_first(able, delays).items():
+                ways[node].append(TableWay(table.name, neighbour, reached=True))
+    return {node: tuple(some) for node, some in ways.items() if some}
+
+
+def lookers_of(
+    rules: Iterable[Rule], roots: Iterable[str], graphs: Iterable[Mapping[str, Graph]]
+) -> dict[str, set[str]]:
+    """By table the nodes that look into it: those with tasks of rules that do; in trees, the roots."""
+    lookers: dict[str, set[str]] = {}
+    looking = [(node, task.stream) for graph in graphs for node, part in graph.items() for task in part.tasks]
+    if looking:
+        for node, stream in looking:
+            for table in tables_of(stream.rule if isinstance(stream, Whole) else stream.partial.rule):
+                lookers.setdefault(table, set()).add(node)
+    else:
+        for table in {table for rule in rules for table in tables_of(rule)}:
+            lookers[table] = set(roots)
+    return lookers
 
 
 def hops_to_tables(network: Network, nodes: Collection[str], links: Iterable[LinkName]) -> dict[str, dict[str, int]]:
@@ -76,3 +108,21 @@ def _next(node: str, delays: Mapping[str, Mapping[str, int]], distances: Mapping
         (_further(distances[other], delay_us), other) for other, delay_us in delays[node].items() if other in distances
     ]
     return min(offers)[1] if offers else ""
+
+
+def _asked_first(able: Collection[str], delays: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
+    """For nodes that look into a table and reach it, the neighbour among them that is nearest to all; itself: none."""
+    far = {node: _distances(delays, (node,)) for node in able}
+    ranks = {node: (sum(far[node][other][1] for other in able if other in far[node]), node) for node in able}
+    firsts: dict[str, str] = {}
+    for node in able:
+        nearer = [ranks[other] for other in delays[node] if other in ranks and ranks[other] < ranks[node]]
+        if nearer:
+            firsts[node] = min(nearer)[1]
+    return firsts
+
+
+def _is_file(description: str) -> bool:
+    """Whether a table lies beside each node that reaches it: asking a neighbour would take longer."""
+    entries = yaml.safe_load(description) if description else None
+    return isinstance(entries, dict) and not entries.keys().isdisjoint(("file", "sqlite"))

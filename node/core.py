@@ -253,10 +253,7 @@ class NodeCore:
                 if not any(tasks.tally(neighbour, message, work) for tasks in self.works.values()):
                     self.forest.report_stream(neighbour, number, work)
             case ElementRequest() | ElementAnswer() | ElementRefusal():
-                try:
-                    self._heard_of_elements(neighbour, message, work)
-                except ValueError:
-                    work.report("malformed_elements")
+                self._heard_of_elements(neighbour, message, work)
             case _:
                 self.forest.received(neighbour, message, work)
                 work.timer("tick", work.now_us + self._tick_us(), idle=True)
@@ -325,13 +322,16 @@ class NodeCore:
     def _heard_of_elements(
         self, neighbour: str, message: ElementRequest | ElementAnswer | ElementRefusal, work: Work
     ) -> None:
-        match message:
-            case ElementRequest():
-                self.relay.requested(neighbour, message, work)
-            case ElementAnswer():
-                self._came(self.relay.answered(neighbour, message), work)
-            case ElementRefusal():
-                self._fetch_failed(FetchFailed(tuple(self.relay.refused(neighbour, message, work))), work)
+        try:
+            match message:
+                case ElementRequest():
+                    self.relay.requested(neighbour, message, work)
+                case ElementAnswer():
+                    self._came(self.relay.answered(neighbour, message), work)
+                case ElementRefusal():
+                    self._fetch_failed(FetchFailed(tuple(self.relay.refused(neighbour, message, work))), work)
+        except ValueError:
+            work.report("malformed_elements")
 
     def _came(self, elements: Sequence[tuple[str, Key, Versions | None]], work: Work) -> None:
         """Elements have come: whatever waits for them goes on, here and at neighbours."""
@@ -366,9 +366,7 @@ class NodeCore:
     def fetches(self) -> list[Fetch]:
         """What a runtime that has lost what it was doing must do again: fetch all that is under way from providers."""
         under_way = tuple(
-            place
-            for place in self.memory.under_way
-            if place not in self._failed and self.relay.is_fetched_here(place)
+            place for place in self.memory.under_way if place not in self._failed and self.relay.is_fetched_here(place)
         )
         return [Fetch(under_way)] if under_way else []
 

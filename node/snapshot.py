@@ -46,7 +46,8 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades={1: _with_memory, 2: _with_functions})
+    upgrades = {1: _with_memory, 2: _with_functions, 3: _with_relay}
+    return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades=upgrades)
 
 
 def _with_memory(tables: Tables) -> Tables:
@@ -74,6 +75,26 @@ def _with_memory(tables: Tables) -> Tables:
 def _with_functions(tables: Tables) -> Tables:
     """From format 2: networks had no functions of a user's file, and no tables that are not steady."""
     return with_table_terms(with_fields(tables, {"NodeConfig": {"functions": None}}))
+
+
+def _with_relay(tables: Tables) -> Tables:
+    """From format 3: nodes asked no neighbours for elements of remote tables, and have asked none now."""
+    tables = with_fields(tables, {"Share": {"ways": EMPTY}})
+    dicts = ("_delays_us", "_ways", "asked", "_until_us", "stranded", "askers", "_silent")
+    shapes = [list(shape) for shape in tables.shapes]
+    cores = {number: shape.index("memory") - 1 for number, shape in enumerate(shapes) if shape[0] == "NodeCore"}
+    for number in cores:
+        shapes[number].append("relay")
+    shapes += [["Relay", "_memory", *dicts], ["dict"]]
+    objects = [list(entry) for entry in tables.objects]
+    for entry in list(objects):
+        if entry[-1] in cores:
+            first = len(objects)
+            objects += [[len(shapes) - 1] for _ in dicts]
+            inside = [[-number] for number in range(first + 1, len(objects) + 1)]
+            objects.append([entry[cores[entry[-1]]], *inside, len(shapes) - 2])
+            entry.insert(-1, [-len(objects)])
+    return Tables(shapes, tables.values, objects, tables.root)
 
 
 def _classes() -> dict[str, type]:

@@ -50,7 +50,8 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades={1: _with_tables, 2: _with_functions})
+    upgrades = {1: _with_tables, 2: _with_functions, 3: _with_ways}
+    return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades=upgrades)
 
 
 def _with_tables(tables: Tables) -> Tables:
@@ -66,6 +67,11 @@ def _with_functions(tables: Tables) -> Tables:
     registry = {"_functions": None, "unlinked": EMPTY}
     classes = {"Network": none, "NodeConfig": none, "Register": none, "Registration": none, "Registry": registry}
     return with_table_terms(with_fields(tables, classes))
+
+
+def _with_ways(tables: Tables) -> Tables:
+    """From format 3: plans gave no ways to remote tables."""
+    return with_fields(tables, {"Share": {"ways": EMPTY}})
 
 
 @cache

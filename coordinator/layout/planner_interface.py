@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headwater.coordinator.layout.stages import Layout, RuleLayout, at_one_node, divided
+from headwater.coordinator.layout.stages import Layout, at_one_node
 from headwater.protocol.analysis.dependencies import in_dependency_order
 from headwater.protocol.analysis.lookups import reaching, tables_of
 from headwater.protocol.breadth_first import breadth_first
@@ -81,10 +81,10 @@ before, on the same nodes: they may stay as they are."""
 
 
 def at_the_middle(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
-    """Everything at the node that is nearest to all others by links."""
-    middle = _middle(ground, ground.nodes)
-    layout = {planned.rule.name: at_one_node(planned.rule, middle) for planned in ground.rules}
-    return layout, shortest_routes(ground)
+    """Each rule at the node that is nearest to all others by links, of those that reach its remote tables if any do."""
+    able_of = {planned.rule: reaching(ground.nodes, ground.tables, tables_of(planned.rule)) for planned in ground.rules}
+    middle_of = {able: _middle(ground, able or ground.nodes) for able in set(able_of.values())}
+    return {rule.name: at_one_node(rule, middle_of[able]) for rule, able in able_of.items()}, shortest_routes(ground)
 
 
 def _middle(ground: Ground, among: Iterable[str]) -> str:
@@ -95,15 +95,3 @@ def _middle(ground: Ground, among: Iterable[str]) -> str:
         return sum(len(set(routes(node, Filter(""), frozenset((other,))))) for other in ground.nodes)
 
     return min(among, key=lambda node: (distance(node), node))
-
-
-def within_reach(ground: Ground, layout: Layout) -> Layout:
-    """The layout with rules at one node, in the middle, that would look into a table where it cannot be reached."""
-    able_of = {planned.rule: reaching(ground.nodes, ground.tables, tables_of(planned.rule)) for planned in ground.rules}
-    moved: dict[str, RuleLayout] = {}
-    for rule, able in able_of.items():
-        if able and len(able) < len(ground.nodes) and rule.name in layout:
-            last = divided(rule, layout[rule.name], ground.sources)[-1]
-            if not {*last.nodes, *(() if last.home is None else (last.home.node,))} <= {*able}:
-                moved[rule.name] = at_one_node(rule, _middle(ground, able))
-    return {**layout, **moved} if moved else layout

@@ -38,7 +38,6 @@ from headwater.deploy.network.statistics_reading import Described, given_statist
 from headwater.deploy.network.yaml_file import Sheet
 from headwater.deploy.network.yaml_tree import is_null
 from headwater.node.explain.constant_conditions import certainties, never_met
-from headwater.protocol.analysis.lookups import reaching, tables_of
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.destinations import placeholders
 from headwater.protocol.edge import RateFeed, is_replayed
@@ -50,7 +49,7 @@ from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN
 from headwater.protocol.languages.type_checking import Types
 from headwater.protocol.network import Link, Network, Sink, why_not_in_time
 from headwater.protocol.pattern import Rule, leaves
-from headwater.protocol.strategy import ALL, CENTRAL, DEFAULT_STRATEGY, PLANNED_STRATEGIES, strategy_of
+from headwater.protocol.strategy import CENTRAL, DEFAULT_STRATEGY, PLANNED_STRATEGIES, strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
 from headwater.protocol.text import listed, suggestion
 
@@ -95,7 +94,6 @@ class NetworkReading:
         statistics = self._statistics(types, nodes, rules)
         if rules is not None:
             self._check_rules(rules, rule_entries, sources, strategy, described)
-            self._check_reach(rules, list(nodes), described, strategy)
             self._check_sinks(rules, sources, subscriptions)
         sheet.finished()
         assert rules is not None
@@ -139,27 +137,6 @@ class NetworkReading:
         from headwater.deploy.network.remote_tables import tables_of  # with providers, which other files can spare
 
         return tables_of(self.sheet, self.part.at("remote"), nodes)
-
-    def _check_reach(self, rules: RuleSet, nodes: list[str], described: DescribedTables, strategy: str) -> None:
-        """Rules look into tables where they are evaluated: some node that may evaluate them must reach the tables."""
-        restricted = [table for table in described.tables if table.at]
-        if not restricted:
-            return
-        place, traits = self.part.at_key("remote"), strategy_of(strategy)
-        names = listed(table.name for table in restricted)
-        if not traits.one_tree:
-            others = [row.name for row in ALL if row.one_tree]
-            message = f"under {strategy} every node with a sink looks into tables, and not every node reaches {names}"
-            self.sheet.error(place, message, f"use another strategy ({listed(others)}), or let every node reach them")
-        elif not traits.planned and not reaching(nodes, restricted):
-            message = f"no node reaches all of {names}, and under {strategy} one node looks into all tables"
-            self.sheet.error(place, message, f"use the strategy {' or '.join(PLANNED_STRATEGIES)}, or change at:")
-        elif traits.planned:
-            for rule in rules.rules:
-                needed = tables_of(rule)
-                if not reaching(nodes, restricted, needed):
-                    message = f"rule {rule.name!r} looks into {listed(sorted(needed))}, and no node reaches all of them"
-                    self.sheet.error(place, message, "change at:")
 
     def _check_planning(self, strategy: str) -> None:
         """What says how to plan says nothing under a strategy that has no plan."""

@@ -192,6 +192,7 @@ class NodeDaemon:
             await asyncio.sleep(REPEAT_S)
             self._look_at_pressure(repeat=True)
             self.watching.beat()
+            self.fetching.look()
             if self.collector is not None:
                 self.collector.beat()
 

@@ -79,6 +79,8 @@ class Fetching:
         self._unusable: dict[str, str] = {}
         """By table why there is no provider."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._out_of_reach: frozenset[str] = frozenset()
+        """Tables that something waits for and no node that is left reaches, as the log has said."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -131,6 +133,16 @@ class Fetching:
                 self._daemon.loop.call_soon(self._failed, table, keys)
             else:
                 provided.requests.add(keys)
+
+    def look(self) -> None:
+        """Say which tables have come out of reach of all nodes, and which are within it again."""
+        core = self._daemon.machine.core
+        out_of_reach = frozenset() if core is None else frozenset(core.relay.unreachable())
+        for table in sorted(out_of_reach - self._out_of_reach):
+            log.error("no node that is left reaches the table %r; what looks into it waits for one that does", table)
+        for table in sorted(self._out_of_reach - out_of_reach):
+            log.warning("the table %r is within reach again", table)
+        self._out_of_reach = out_of_reach
 
     async def close(self) -> None:
         """Ask no more, and give back all connections."""

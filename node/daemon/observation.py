@@ -376,7 +376,12 @@ class Watching:
             f"rules wait for source {source.number} ({source.source.type}) since {seconds:.0f} s: {why}"
             for source, why, seconds in daemon.hearing.held_back() if seconds >= HELD_BACK_S
         ]  # fmt: skip
-        return [trouble for trouble in troubles if trouble is not None] + held_back
+        core = daemon.machine.core
+        out_of_reach = [
+            f"no node that is left reaches the table {table}; what looks into it waits"
+            for table in (core.relay.unreachable() if core is not None else ())
+        ]
+        return [trouble for trouble in troubles if trouble is not None] + held_back + out_of_reach
 
     def _ready(self) -> Response:
         missing, degraded = self.missing(), self.degraded()

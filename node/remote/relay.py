@@ -6,8 +6,8 @@ however many wait for it. The plan says where ways lead; they never lead in a ci
 newest plan at every node comes to a provider. When a plan changes, what is outstanding follows it.
 
 A node that reaches a table may have a neighbour to ask first, which looks into the same table. That one answers from
-what it has at hand or under way, and says at once if that is nothing; if it says nothing in time, the provider is asked,
-and the neighbour is asked no more until it has said something.
+what it has at hand or under way, and says at once if that is nothing; if it says nothing in time, the provider is
+asked, and the neighbour is asked no more until it has said something.
 """
 
 from __future__ import annotations

@@ -96,8 +96,8 @@ class Share:
     lateness_us: int = 0
     """How late an event may be born, at whatever node: so old may be what comes from a neighbour."""
     everywhere: bool = True
-    """Whether every node reaches all remote tables. Otherwise the roots of trees do, if any node does, and evaluate what
-    looks into them themselves."""
+    """Whether every node reaches all remote tables. Otherwise the roots of trees, which are nearer to them if any node
+    is, evaluate what looks into them themselves."""
     ways: tuple[TableWay, ...] = ()
     """Of the remote tables that the node does not reach itself, or asks a neighbour for first."""
 

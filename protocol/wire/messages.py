@@ -236,13 +236,17 @@ def read_plain(plain: Any, reader: RowReader) -> Message:
         case [6, number, list(answers)]:
             return TallyAnswer(_integer(number), tuple([(_integer(serial), _part(part)) for serial, part in answers]))
         case [8 | 9 | 10 as kind, bytes(packed)]:
-            about = next(cls for cls, number in _ELEMENTS.items() if number == kind)(packed)
-            number_of(about)  # a ValueError if it is no list
-            return about
+            return _of_elements(kind, packed)
         case [8, bytes(packed), True]:
             number_of(request := ElementRequest(packed, at_hand=True))
             return request
     raise CodecError("a message of an unknown kind; it may come from a newer version")
+
+
+def _of_elements(kind: int, packed: bytes) -> Message:
+    message = (ElementRequest, ElementAnswer, ElementRefusal)[kind - _ELEMENTS[ElementRequest]](packed)
+    number_of(message)  # a ValueError if it is no list
+    return message
 
 
 def _run(plain: Any, reader: RowReader) -> Run:

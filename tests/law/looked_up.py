@@ -46,7 +46,7 @@ def lasting_case(seed: int) -> NetworkCase:
     case = looked_up_case(seed, "small")
     network = case.network
     rng = random.Random(f"lasting {seed}")
-    busy = [end.node for end in (*network.sources, *network.sinks)]
+    busy = [source.node for source in network.sources] + [sink.node for sink in network.sinks]
     tables = tuple(
         replace(table, at=tuple(dict.fromkeys((*table.at, rng.choice(busy))))) if table.at and busy else table
         for table in network.tables

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from tests.law.churn import check as check_churn
 from tests.law.churn import churn_case
 from tests.law.fuzz_lookups import reported, run_seeds
 from tests.law.law import SERVED, run
-from tests.law.looked_up import looked_up_case, lasting_case, tables_of
+from tests.law.looked_up import lasting_case, looked_up_case, tables_of
 from tests.law.losses import check_loss, check_storm, loss_case, storm_case
 
 SECONDS = 60.0
@@ -36,6 +37,20 @@ def test_every_policy_and_every_way_to_answer_is_drawn() -> None:
     assert any(tables.loss and tables.repeats and tables.outages for tables in drawn)
     assert any(tables.latency_us == (0, 0) for tables in drawn)
     assert any(tables.latency_us[0] for tables in drawn)
+
+
+def test_questions_travel_from_node_to_node_under_every_strategy() -> None:
+    travelled: Counter[str] = Counter()
+    for seed in range(500):
+        case = looked_up_case(seed, "small")
+        if any(map(looks_up, case.network.rules)) and any(table.at for table in case.network.tables):
+            for strategy in SERVED:
+                if not travelled[strategy]:
+                    traffic = run(case, strategy, True).traffic
+                    travelled[strategy] += sum(sent.events for (*_, kind), sent in traffic.items() if kind == "lookup")
+        if all(travelled[strategy] for strategy in SERVED):
+            break
+    assert all(travelled[strategy] for strategy in SERVED), travelled
 
 
 @pytest.mark.parametrize("strategy", SERVED)

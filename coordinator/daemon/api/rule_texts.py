@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from headwater.coordinator.daemon.api.models import RuleBody
 from headwater.coordinator.daemon.operations import RequestRefused, already_deployed
-from headwater.protocol.analysis.lookups import reaching, tables_of
+from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.events import EventType
 from headwater.protocol.function_files import DescribedFunctions, declared
 from headwater.protocol.languages import (
@@ -132,11 +132,6 @@ def _check_served(rule: Rule, strategy: str, tables: Collection[DescribedTable])
         hint = f"the tables are {listed(known)}" if known else "its file describes none"
         raise RequestRefused(
             400, f"rule {rule.name!r} looks into {name!r}, which is no remote table of this network; {hint}"
-        )
-    places = {node for table in tables for node in table.at}
-    if any(table.at for table in tables if table.name in needed) and not reaching(places, tables, needed):
-        raise RequestRefused(
-            400, f"rule {rule.name!r} looks into {listed(sorted(needed))}; no node reaches all of them"
         )
 
 

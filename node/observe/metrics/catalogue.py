@@ -259,6 +259,20 @@ def _under_way(observed: Observed) -> Values:
             yield (table,), number
 
 
+@_metric("remote_relayed", "gauge", ("table",), "Those of them that neighbours wait for.")
+def _relayed(observed: Observed) -> Values:
+    if observed.core is not None:
+        for table, number in sorted(Counter(table for table, _ in observed.core.relay.askers).items()):
+            yield (table,), number
+
+
+@_metric("remote_out_of_reach", "gauge", ("table",), "Those of them that no node that is left reaches.")
+def _out_of_reach(observed: Observed) -> Values:
+    if observed.core is not None:
+        for table, number in sorted(Counter(table for table, _ in observed.core.relay.stranded).items()):
+            yield (table,), number
+
+
 @_metric("remote_waiting", "gauge", (), "Evaluations, and events behind them, that wait for elements of remote tables.")
 def _awaiting(observed: Observed) -> Values:
     if observed.core is not None:
