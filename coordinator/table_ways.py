@@ -28,8 +28,8 @@ def table_ways(
 ) -> dict[str, tuple[TableWay, ...]]:
     """For each node which neighbour it asks for elements of which table, over nodes and links that are left.
 
-    ``lookers``: by table the nodes that look into it. Of those that reach it, each asks a neighbour among them first, if
-    one is nearer to all of them: it has what others have asked for more often, and no two ask each other.
+    ``lookers``: by table the nodes that look into it. Of those that reach it, each asks a neighbour among them first,
+    if one is nearer to all of them: it has what others have asked for more often, and no two ask each other.
     """
     delays = _delays(network, nodes, links)
     ways: dict[str, list[TableWay]] = {node: [] for node in nodes}
