@@ -190,7 +190,9 @@ class Registry:
             self._strategy,
             self.replayed,
             self.run,
-            tuple(table for table in self._tables if not table.at or node in table.at),
+            tuple(
+                table if not table.at or node in table.at else replace(table, description="") for table in self._tables
+            ),
             self._remote_strategy,
             self._functions,
         )

@@ -100,7 +100,7 @@ class Fetching:
 
     def follow(self, config: NodeConfig) -> None:
         """Have a provider for each table that the configuration names."""
-        for table in config.tables:
+        for table in (table for table in config.tables if not table.at or self._daemon.machine.name in table.at):
             before = self._provided.get(table.name)
             if before is not None and before.table == table:
                 continue

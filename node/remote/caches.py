@@ -65,6 +65,10 @@ class Cache:
         """When these came, in the same order."""
         return (entry.supplied_us for entry in self._kept.values())
 
+    def since_us(self, place: Place) -> int:
+        """When an element that is kept came."""
+        return self._kept[place].supplied_us
+
     def finder(self, table: str, used: Callable[[Entry], None]) -> Callable[[Key], Any]:
         """What gives the element of a key of the table; ``used`` is told of the first lookup of one fetched ahead."""
         kept = self._kept

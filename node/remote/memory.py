@@ -154,13 +154,26 @@ class Memory:
         if place not in self.under_way:
             return False
         del self.under_way[place]
-        self._cache.keep(place, element, self._ahead.pop(place, None), self.time_us())
+        came_us = self.time_us()
+        if element is not None and element.fetched_us is not None:  # by a neighbour, perhaps a while ago
+            came_us = min(came_us, element.fetched_us)
+        self._cache.keep(place, element, self._ahead.pop(place, None), came_us)
         return True
 
     def at_hand(self, place: Place) -> Any:
         """The element that is kept, for a neighbour that asks for it, or MISSING."""
         table, key = place
-        return self._cache.finder(table, self._used)(key)
+        self._expire(place)
+        element = self._cache.finder(table, self._used)(key)
+        return element if element is MISSING else self.dated(place, element, self._cache.since_us(place))
+
+    def dated(self, place: Place, element: Versions | None, came_us: int) -> Versions | None:
+        """The element as a neighbour is told of it: of a table that is fresh for a while, with the time that counts."""
+        if self.terms_of(place[0]).fresh_us is None:
+            return element
+        if element is None:
+            return Versions((), (), came_us)
+        return element if element.fetched_us is not None else element._replace(fetched_us=came_us)
 
     def relay(self, place: Place) -> bool:
         """A neighbour needs the element; whether it is to be asked for now, because it is not under way yet."""

@@ -161,11 +161,13 @@ class Relay:
     def came(self, elements: Iterable[Element], work: Work) -> None:
         """Elements have come: neighbours that wait for them get them."""
         given: dict[str, list[Element]] = {}
-        for element in elements:
-            place = element[:2]
+        for table, key, element in elements:
+            place = (table, key)
             self._let_go(place)
-            for neighbour in self.askers.pop(place, ()):
-                given.setdefault(neighbour, []).append(element)
+            if place in self.askers:
+                dated = self._memory.dated(place, element, self._memory.time_us())
+                for neighbour in self.askers.pop(place):
+                    given.setdefault(neighbour, []).append((table, key, dated))
         for neighbour, some in given.items():
             work.send(neighbour, ElementAnswer(encode_elements(some)))
 

@@ -79,7 +79,7 @@ class NodeConfig:
     run: str = ""
     """Tells this network, from its first start on, from all others, also from those of the same name."""
     tables: tuple[DescribedTable, ...] = ()
-    """The remote tables that the node reaches."""
+    """The remote tables; those that the node does not reach without their descriptions."""
     remote_strategy: str = ""
     """How its rules come by elements of these; empty: as without being told."""
     functions: DescribedFunctions | None = None

@@ -32,7 +32,7 @@ from headwater.protocol.languages import parse_rules
 from headwater.protocol.messages.plans import Adopt, TableWay
 from headwater.protocol.messages.remote import ElementAnswer, ElementRefusal, ElementRequest
 from headwater.protocol.network import Network, Sink, Source
-from headwater.protocol.remote import Versions
+from headwater.protocol.remote import STEADY, TableTerms, Versions
 from headwater.protocol.subscriptions import Subscription
 from headwater.protocol.wire.messages import Wire
 
@@ -46,7 +46,7 @@ DELAY_US = 1000
 class Node:
     """A node between two neighbours, with a rule that looks into a table."""
 
-    def __init__(self, *ways: TableWay, cache_bytes: int = 10**6) -> None:
+    def __init__(self, *ways: TableWay, cache_bytes: int = 10**6, terms: TableTerms = STEADY) -> None:
         network = Network(
             (T,),
             ("p",),
@@ -55,7 +55,7 @@ class Node:
             (Sink("p", Subscription("Over")),),
             parse_rules([RuleText(RULE, "over", "sase")], [T]).rules,
         )
-        memory = Memory((), cache_bytes=cache_bytes, foresight=False)
+        memory = Memory((), cache_bytes=cache_bytes, terms={"limits": terms}, foresight=False)
         self.core = NodeCore("p", {"near": DELAY_US, "far": DELAY_US}, memory=memory)
         self.coordinator = Coordinator(network, "st", computed_trees=True)
         self.now_us = 0
@@ -287,6 +287,31 @@ def test_a_node_that_is_asked_first_refuses_what_it_neither_has_nor_has_asked_fo
     assert sent(node.hears("far", request(ACME, at_hand=True))) == []
     assert sent(node.given(Fetched(((*ACME, HUNDRED),)))) == [("far", "answer", [ACME])]
     assert sent(node.hears("far", request(ACME, at_hand=True))) == [("far", "answer", [ACME])]
+
+
+def test_an_element_that_is_fresh_for_a_while_is_as_old_as_it_was_at_the_neighbour() -> None:
+    terms = TableTerms(fresh_us=1000)
+    near, asker = Node(terms=terms), Node(AWAY, terms=terms)
+    near.hears("far", request(ACME, UMBRELLA))
+    near.now_us = 500
+    told = [
+        effect.message
+        for effect in near.given(Fetched(((*ACME, HUNDRED), (*UMBRELLA, None))))
+        if isinstance(effect, Send)
+    ]
+    (message,) = told
+    assert isinstance(message, ElementAnswer)
+    fetched = {key: element.fetched_us for _, key, element in decode_elements(message.elements) if element is not None}
+    assert fetched == {("acme",): 501, ("umbrella",): 501}
+    asker.needs("acme")
+    asker.needs("umbrella")
+    asker.now_us = 1400
+    assert "acme" in delivered(asker.hears("near", message))
+    assert sent(asker.born("acme", 300)) == []
+    asker.now_us = 1600  # it came 200 us ago, but is more than 1000 us old
+    assert sent(asker.born("acme", 400)) == [("near", "request", [ACME, UMBRELLA])]
+    near.now_us = 1600
+    assert fetches(near.hears("far", request(ACME))) == [ACME]
 
 
 def test_messages_about_elements_travel_as_bytes() -> None:
