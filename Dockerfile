@@ -8,10 +8,11 @@ ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
 LABEL headwater.stage=build
-# Dependencies first: they change far less often than the sources, and their layer is kept.
+# Dependencies first: they change far less often than the sources, and their layer is kept. The drivers of remote tables
+# are among them, because a container has no pip to install them with later.
 COPY pyproject.toml wheels* /dependencies/
 RUN python3 -m venv /opt/headwater \
- && python3 -c "import tomllib; print(*tomllib.load(open('/dependencies/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
+ && python3 -c "import tomllib; p = tomllib.load(open('/dependencies/pyproject.toml', 'rb'))['project']; print(*p['dependencies'], *p['optional-dependencies']['remote'], sep='\n')" \
         > /dependencies/requirements.txt \
  && if ls /dependencies/*.whl > /dev/null 2>&1; then from="--no-index --find-links /dependencies"; fi \
  && /opt/headwater/bin/python -m pip install --no-cache-dir --disable-pip-version-check $from \

@@ -32,6 +32,8 @@ from headwater.deploy.cluster.image import OPTIONS, exists, image
 from headwater.deploy.cluster.inputs import named_files, readable_for
 from headwater.deploy.cluster.run_plan import BROKER, COORDINATOR, Kind, Process, RunPlan
 from headwater.deploy.cluster.runs import Run
+from headwater.deploy.cluster.table_inputs import TableInputs, table_inputs
+from headwater.node.remote.secrets import FILE_OF_SECRET
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.files import write_file
 from headwater.protocol.network import Network
@@ -89,8 +91,10 @@ class Containers:
         planned = processes(run, wishes, layout)
         wishes.say("making the containers")
         podman(run, "network", "create", "--disable-dns", "--subnet", str(subnets.management), short_id(run))
-        mounts = _mounts(run, wishes)
-        contained = [_contained(run, process, names[process.name], name, mounts, layout) for process in planned]
+        options = _options(run, wishes, planned)
+        contained = [
+            _contained(run, process, names[process.name], name, options[process.name], layout) for process in planned
+        ]
         return RunPlan(
             name=run.name,
             kind=self.kind,
@@ -108,10 +112,12 @@ class Containers:
             ["podman", *OPTIONS, "network", "exists", parts["network"]], environment=_environment(run)
         ):
             podman(run, "network", "rm", "--force", parts["network"])
+        if secrets := _secrets(run):
+            podman(run, "secret", "rm", *secrets)
 
 
-def podman(run: Run, *words: str) -> str:
-    return call(["podman", *OPTIONS, *words], environment=_environment(run), timeout_s=120)
+def podman(run: Run, *words: str, stdin: str | None = None) -> str:
+    return call(["podman", *OPTIONS, *words], stdin=stdin, environment=_environment(run), timeout_s=120)
 
 
 def _kept_by_podman(run: Run) -> list[ipaddress.IPv4Network]:
@@ -146,12 +152,46 @@ def _layout(network: Network, subnet: Any, *, broker: bool) -> ClusterLayout:
     )
 
 
-def _mounts(run: Run, wishes: Wishes) -> list[str]:
-    """What a network file names is read in containers under the same names as here."""
+def _options(run: Run, wishes: Wishes, planned: tuple[Process, ...]) -> dict[str, list[str]]:
+    """By process the options of its container, so that it reads what the network file names under the same names as
+    here: the coordinator and the nodes what all of them need, a node also what it needs to ask remote tables."""
+    common = _mounts(run, named_files(wishes.file))
+    options = {process.name: [] if process.role == "broker" else list(common) for process in planned}
+    old = _secrets(run)
+    if old:
+        podman(run, "secret", "rm", *old)
+    kept: set[str] = set()
+    for node in wishes.file.network.nodes:
+        options[node] += _of_tables(run, table_inputs(wishes.file.network, node, os.environ), kept)
+    return options
+
+
+def _mounts(run: Run, files: list[Path]) -> list[str]:
     words = []
-    for file in named_files(wishes.file):
+    for file in files:
         words += ["--volume", f"{readable_for(run, file, USER)}:{file}:ro"]
     return words
+
+
+def _of_tables(run: Run, inputs: TableInputs, kept: set[str]) -> list[str]:
+    """What is secret in the environment comes as a file: podman shows the environment of a container to all who ask."""
+    words = _mounts(run, list(inputs.files))
+    for name, value in inputs.settings.items():
+        words += ["--env", f"{name}={value}"]
+    for name in inputs.variables:
+        secret = f"{short_id(run)}-{name}"
+        if secret not in kept:
+            kept.add(secret)
+            podman(run, "secret", "create", secret, "-", stdin=os.environ[name])
+        words += ["--secret", f"{secret},target={name},uid={USER},gid={USER},mode=0400"]
+        words += ["--env", f"{name}{FILE_OF_SECRET}=/run/secrets/{name}"]
+    return words
+
+
+def _secrets(run: Run) -> list[str]:
+    """The names of those that podman keeps for the run."""
+    names = podman(run, "secret", "ls", "--format", "{{.Name}}").split()
+    return [name for name in names if name.startswith(f"{short_id(run)}-")]
 
 
 def _give(folder: Path) -> None:
@@ -161,7 +201,7 @@ def _give(folder: Path) -> None:
 
 
 def _contained(
-    run: Run, process: Process, name: str, image_name: str, mounts: list[str], layout: ClusterLayout
+    run: Run, process: Process, name: str, image_name: str, inputs: list[str], layout: ClusterLayout
 ) -> Process:
     """Make the container of a process; the process that holds it."""
     assert process.address is not None
@@ -179,9 +219,7 @@ def _contained(
     if layout.keys is not None and "--keys" in arguments:
         options += ["--volume", f"{layout.keys}:{KEYS}:ro"]
         arguments[arguments.index("--keys") + 1] = KEYS
-    if process.role != "broker":
-        options += mounts
-    podman(run, "create", *options, image_name, *arguments)
+    podman(run, "create", *options, *inputs, image_name, *arguments)
     environment = f"CONTAINERS_CONF={_environment(run)['CONTAINERS_CONF']}"
     client = ("env", environment, tool("podman") or "podman", *OPTIONS)
     return replace(

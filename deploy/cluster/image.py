@@ -25,6 +25,9 @@ FILES: Final = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "L
 IMAGE: Final = "localhost/headwater"
 BASE: Final = "localhost/headwater-base:bookworm"
 PULLED_BASE: Final = "docker.io/library/python:3.12-slim"
+OF_OLDER: Final = ("async-timeout>=4.0.3",)
+"""What dependencies need where Python is older than here (redis, before 3.11.3): pip judges that by the Python that it
+runs in, not by the one that it fetches for."""
 KEPT_IMAGES: Final = 3  # older ones are removed when a new one is built
 GLIBC: Final = ("2_34", "2_31", "2_28", "2_26", "2_17", "2_12", "2_5")  # what wheels may ask for; Debian 12 has 2.36
 
@@ -111,7 +114,9 @@ def _wheels(base: str, environment: dict[str, str], say: Callable[[str], None]) 
     """A folder with the dependencies for the Python of the base, as wheels."""
     with (HOME / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
-    requirements = [*project["project"]["dependencies"], *project["build-system"]["requires"], "wheel"]
+    drivers = project["project"]["optional-dependencies"]["remote"]
+    requirements = [*project["project"]["dependencies"], *drivers, *project["build-system"]["requires"], "wheel"]
+    requirements += OF_OLDER
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     version = call(
         ["podman", *OPTIONS, "run", "--rm", "--network", "none", base, "python3", "-c", code], environment=environment

@@ -28,8 +28,15 @@ from headwater.protocol.text import closest, listed
 
 NAME: Final = re.compile(r"[^\W\d]\w*")
 FILES: Final = (".yaml", ".yml")
-_IN_ADDRESS: Final = re.compile(r"://[^/?#@\s]*:[^/?#@\s]*@")
-_IN_PAIRS: Final = re.compile(r"\bpassword\s*=", re.IGNORECASE)
+_IN_WEB_ADDRESS: Final = re.compile(r"://[^/?#\s]*@")
+"""A server of the web takes a name before ``@`` for half of a secret, and many for the whole of one."""
+_IN_ADDRESS: Final = re.compile(r"://\S*:\S*@")
+"""Passwords may hold any character, also such as should be written otherwise in an address."""
+_IN_PAIRS: Final = re.compile(r"\b(ssl)?password\s*=|_secret\s*=", re.IGNORECASE)
+_IN_QUERY: Final = re.compile(
+    r"[?&;]([\w.-]*(?:password|passwd|secret|token|signature)|(?:\w+[_-])?api[_-]?key|auth|authorization)=[^&{]",
+    re.IGNORECASE,
+)
 _ANYWHERE: Final = re.compile(r"\b(password|passwd|token|secret)\s*[:=]|://[^/\s@]*:[^/\s@]*@", re.IGNORECASE)
 SECRETS: Final = ("password", "passwd", "token", "secret")
 
@@ -89,16 +96,22 @@ def _refuse_secrets(sheet: Sheet, name: str, node: yaml.Node) -> None:
     for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
         text = str(value.value) if isinstance(value, yaml.ScalarNode) else ""
         word = str(key.value)
-        if (
-            word in SECRETS
-            or _IN_ADDRESS.search(text)
-            or (word == "postgres" and _IN_PAIRS.search(text.partition("?")[2] or text))
-        ):
+        if word in SECRETS or _holds_secret(word, text):
             instead = "token_file: or token_env:" if word in ("token", "http") else "password_file: or password_env:"
             raise ConfigError(
                 f"{sheet.shown}:{key.start_mark.line + 1}: the table {name} has a secret in its text; "
                 f"take it out and write {instead} instead"
             )
+
+
+def _holds_secret(word: str, text: str) -> bool:
+    if word == "http":
+        return bool(_IN_WEB_ADDRESS.search(text) or _IN_QUERY.search(text))
+    if word == "redis":
+        return bool(_IN_ADDRESS.search(text) or _IN_QUERY.search(text))
+    if word == "postgres":
+        return bool(_IN_ADDRESS.search(text) or _IN_PAIRS.search(text.partition("?")[2] or text))
+    return False
 
 
 def _root(sheet: Sheet) -> yaml.MappingNode:

@@ -159,6 +159,10 @@ class Sheet:
             self.error(here, "a tab in the indentation, which YAML does not allow", "indent with spaces only")
             return
         problem = (error.problem or "it cannot be read").replace("\t", " ")
+        if _SECRET.search(shown):
+            raise ConfigError(
+                f"{self.shown}:{line}: this is not YAML: {problem}; it is not shown, for it seems to hold a secret"
+            )
         cure = ""
         if ": " in shown.partition(": ")[2] or "mapping values" in problem:
             cure = "a text that holds ': ' must stand in quotes"
@@ -171,6 +175,8 @@ class Sheet:
 # braces. So question marks at the end of a word are hidden from it, place for place.
 _OPTIONAL = re.compile(r"(?<=\w)\?")
 _STAND_IN = "\ue000"
+
+_SECRET = re.compile(r"\b(password|passwd|token|secret)['\"]?\s*[:=]|://[^/\s@]*:\S*@", re.IGNORECASE)
 
 
 def _restore(tree: yaml.Node) -> None:

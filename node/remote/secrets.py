@@ -10,6 +10,8 @@ from pathlib import Path
 from headwater.node.remote.provider import Refused
 
 SECRET_BYTES_MAX = 65_536
+FILE_OF_SECRET = "_FILE"
+"""``NAME_FILE`` in the environment names a file that holds what ``NAME`` would: containers get their secrets so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,23 +24,29 @@ class Secret:
     def read(self, environment: Mapping[str, str] = os.environ) -> str | None:
         """The secret, or None if none was named; a Refused if it is not there."""
         if self.file is not None:
-            try:
-                raw = Path(self.file).read_bytes()
-            except OSError as error:
-                raise Refused(f"cannot read the secret in {self.file}: {error.strerror}") from None
-            try:
-                text = raw.decode("utf-8").strip() if len(raw) <= SECRET_BYTES_MAX else ""
-            except UnicodeDecodeError:
-                text = ""
-            if not text or "\n" in text:
-                raise Refused(f"{self.file} should hold a secret: one line of text")
+            return _in_file(self.file)
+        if self.variable is None:
+            return None
+        text = environment.get(self.variable, "").strip()
+        if text:
             return text
-        if self.variable is not None:
-            text = environment.get(self.variable, "").strip()
-            if not text:
-                raise Refused(f"the environment variable {self.variable} should hold a secret, but is empty or not set")
-            return text
-        return None
+        if file := environment.get(self.variable + FILE_OF_SECRET):
+            return _in_file(file)
+        raise Refused(f"the environment variable {self.variable} should hold a secret, but is empty or not set")
+
+
+def _in_file(file: str) -> str:
+    try:
+        raw = Path(file).read_bytes()
+    except OSError as error:
+        raise Refused(f"cannot read the secret in {file}: {error.strerror}") from None
+    try:
+        text = raw.decode("utf-8").strip() if len(raw) <= SECRET_BYTES_MAX else ""
+    except UnicodeDecodeError:
+        text = ""
+    if not text or "\n" in text:
+        raise Refused(f"{file} should hold a secret: one line of text")
+    return text
 
 
 def without(text: str, secret: str | None) -> str:

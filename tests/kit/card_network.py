@@ -10,6 +10,7 @@ import json
 import re
 import signal
 import sqlite3
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -56,6 +57,7 @@ sinks:
   - {node: p3, subscribe: Raised, to: {file: raised.jsonl}}
   - {node: p3, subscribe: Unseen, to: {file: unseen.jsonl}}
 rules: cards.sase
+statistics: {rates: {T: {p1: 10/s}, C: {p1: 2/s}, L: {p4: 10/s}}}
 """
 SINKS: Final = {"Raised": ("p2/raised.jsonl", "p3/raised.jsonl"), "Unseen": ("p3/unseen.jsonl",)}
 
@@ -246,9 +248,16 @@ remote:
         states = [re.search(rf"table '{table}' is (away|back)", line) for line in lines]
         return [line if state is None else state[1] for line, state in zip(lines, states, strict=True)]
 
+    def page(self, name: str, path: str) -> str:
+        """A page of a process; what it says of one that it does not have."""
+        try:
+            with urllib.request.urlopen(f"http://{self.process(name)['http']}/{path}") as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            return error.read().decode()
+
     def metrics(self, name: str) -> dict[str, float]:
-        with urllib.request.urlopen(f"http://{self.process(name)['http']}/metrics") as answer:
-            lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        lines = [line for line in self.page(name, "metrics").splitlines() if not line.startswith("#")]
         return {metric: float(value) for metric, _, value in (line.rpartition(" ") for line in lines)}
 
 

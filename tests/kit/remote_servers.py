@@ -24,6 +24,7 @@ from tests.kit.ports import free_port
 
 POSTGRES = next(iter(sorted(glob.glob("/usr/lib/postgresql/*/bin"), reverse=True)), None)
 REDIS = shutil.which("redis-server")
+HOST = "127.0.0.1"
 PASSWORD = "a-password-that-nothing-shows"
 NO_POSTGRES = "PostgreSQL is not installed: apt-get install postgresql"
 NO_REDIS = "Redis is not installed: apt-get install redis-server"
@@ -31,8 +32,8 @@ needs_postgres = pytest.mark.skipif(POSTGRES is None, reason=NO_POSTGRES)
 needs_redis = pytest.mark.skipif(REDIS is None, reason=NO_REDIS)
 
 
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+def _listens(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
         return True
     return False
 
@@ -40,8 +41,11 @@ def _listens(port: int) -> bool:
 class Server:
     """A process that listens at a port of this machine."""
 
-    def __init__(self, command: Sequence[str], port: int, *, user: str | None = None, folder: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], port: int, *, user: str | None = None, folder: Path, host: str = HOST
+    ) -> None:
         self.port = port
+        self._host = host
         self._command = list(command)
         self._user = user
         self._folder = folder
@@ -55,7 +59,7 @@ class Server:
         until(self.is_ready, f"{self._command[0]} listens", why=lambda: (self._folder / "log").read_text()[-500:])
 
     def is_ready(self) -> bool:
-        return _listens(self.port)
+        return _listens(self._host, self.port)
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         if self._process is not None:
@@ -129,10 +133,10 @@ class WebServer(Server):
     """Answers ``GET /path`` with what ``pages`` has for it; every request is a line of ``requests``. With a ``token``,
     only who sends it gets an answer."""
 
-    def __init__(self, folder: Path, pages: dict[str, Any], token: str = "") -> None:
+    def __init__(self, folder: Path, pages: dict[str, Any], token: str = "", host: str = HOST) -> None:
         port = free_port()
         (folder / "pages.json").write_text(json.dumps(pages))
-        super().__init__([sys.executable, "-c", _WEB, str(port), token], port, folder=folder)
+        super().__init__([sys.executable, "-c", _WEB, str(port), token, host], port, folder=folder, host=host)
 
     @property
     def requests(self) -> list[str]:
@@ -160,7 +164,7 @@ class Pages(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
     def log_message(self, *_): pass
-http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Pages).serve_forever()
+http.server.ThreadingHTTPServer((sys.argv[3], int(sys.argv[1])), Pages).serve_forever()
 """
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.deploy.descriptions.remote import described, read_tables, remote_tables
+from headwater.deploy.network.file import read_network
 from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.remote import RemoteTable, TableTerms
@@ -110,8 +111,15 @@ def test_what_is_wrong_is_said_with_its_place(folder: Path, text: str, sentences
         "{postgres: 'postgresql://me:hunter2@h/db', query: 'select %s', keys: [a]}",
         "{postgres: 'postgresql://h/db?password=hunter2', query: 'select %s', keys: [a]}",
         "{postgres: h, password: hunter2, query: 'select %s', keys: [a]}",
+        "{postgres: 'host=h sslpassword=hunter2', query: 'select %s', keys: [a]}",
+        "{postgres: 'postgresql://me:hunter2/x@h/db', query: 'select %s', keys: [a]}",
         "{redis: 'redis://:hunter2@h:1', key: '{a}'}",
+        "{redis: 'redis://:hunter2/@@h:1', key: '{a}'}",
+        "{redis: 'redis://h:1/0?password=hunter2', key: '{a}'}",
         "{http: 'https://me:hunter2@h/{a}'}",
+        "{http: 'https://hunter2@h/{a}'}",
+        "{http: 'https://h/{a}?access_token=hunter2'}",
+        "{http: 'https://h/{a}?x=1&api_key=hunter2'}",
         "{http: 'https://h/{a}', token: hunter2}",
         "{http: 'https://h/{a}', token: hunter2",
     ],
@@ -119,6 +127,20 @@ def test_what_is_wrong_is_said_with_its_place(folder: Path, text: str, sentences
 def test_a_secret_in_the_text_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ConfigError, match="secret") as said:
         described("t", text)
+    assert "hunter2" not in str(said.value)
+
+
+def test_what_only_looks_like_a_secret_is_taken() -> None:
+    described("t", "{http: 'http://h:80/users/{a}@example.org?token={b}&sort=key', keys: [a, b]}")
+    described("t", "{http: 'http://h/{a}?key=name&author=me'}")
+    described("t", "{postgres: 'postgresql://me@h:5432/db?application_name=a', query: 'select 1 where %s', keys: [a]}")
+
+
+@pytest.mark.parametrize("line", ["password: hunter2: x", "redis: redis://:hunter2@h: x", "'token': hunter2: x"])
+def test_a_network_file_that_is_no_yaml_shows_no_secret(tmp_path: Path, line: str) -> None:
+    (tmp_path / "net.yaml").write_text(f"nodes: [p1]\nremote:\n  limits:\n    {line}\n")
+    with pytest.raises(ConfigError, match=r"net.yaml:4.* not YAML") as said:
+        read_network(tmp_path / "net.yaml")
     assert "hunter2" not in str(said.value)
 
 
