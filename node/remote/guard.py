@@ -162,7 +162,6 @@ class Guard:
         self._breaker = Breaker(limits.failures_max, limits.open_s, clock, self._rng)
         self._room = asyncio.Semaphore(limits.under_way_max)
         self._under_way: dict[Key, asyncio.Task[Elements]] = {}
-        self._failed_in_a_row = 0
         self._away_since_s: float | None = None
         self._said_away = False
         self._why_away = ""
@@ -200,15 +199,16 @@ class Guard:
 
     async def try_out(self) -> None:
         """The same, and the log says at once whether it is away or back: for callers that go on in either case."""
+        started_s = self._clock()
         try:
             await self.check()
         except Unreachable as error:
-            self._failed(error, is_certain=True)
+            self._failed(error, started_s, is_certain=True)
             raise
         except ProviderError:
-            self._answered()
+            self._answered(started_s)
             raise
-        self._answered()
+        self._answered(started_s)
 
     async def close(self) -> None:
         for task in set(self._under_way.values()):
@@ -239,19 +239,19 @@ class Guard:
                 wait_s = self._breaker.closed_for_s()
                 if wait_s > 0:
                     raise Unreachable(self._why_away, wait_s)
+                started_s = self._clock()
                 try:
-                    return await self._try(batch)
+                    return await self._try(batch, started_s)
                 except Unreachable as error:
-                    self._failed(error)
+                    self._failed(error, started_s)
                     if not left:
                         raise
                     await self._sleep(max(error.after_s, pause_s * self._rng.uniform(0.5, 1.5)))
                     pause_s = min(2 * pause_s, self.limits.pause_most_s)
         raise AssertionError
 
-    async def _try(self, batch: list[Key]) -> Elements:
+    async def _try(self, batch: list[Key], started_s: float) -> Elements:
         self.figures.requests += 1
-        started_s = self._clock()
         try:
             elements = await self._in_time(self.provider.fetch(batch))
             if sum(map(size_bytes, elements.values())) > self.limits.answer_bytes_max:
@@ -260,11 +260,11 @@ class Guard:
                 raise BadAnswer(f"{self.provider.shown} answered for keys that it was not asked for")
         except (Refused, BadAnswer):
             self.figures.refusals += 1
-            self._answered()
+            self._answered(started_s)
             raise
         self.figures.answered += 1
         self.figures.latency_s += self._clock() - started_s
-        self._answered()
+        self._answered(started_s)
         return elements
 
     async def _in_time(self, request: Coroutine[Any, Any, T]) -> T:
@@ -284,27 +284,32 @@ class Guard:
                 work.add_done_callback(_look_at)
                 work.cancel()
 
-    # Whether it is there. A single failure may be a connection that has grown old, and is nothing to speak of.
+    # Whether it is there. A failure may be that of a connection that has grown old, as may others of the same moment:
+    # what counts is a request that was made after the first failure. Likewise an answer to what was asked before the
+    # provider went away does not mean that it is back.
 
     @property
     def away(self) -> str:
         """Why the provider is away, as the log has said; empty while it is there."""
         return self._why_away if self._said_away else ""
 
-    def _failed(self, error: Unreachable, *, is_certain: bool = False) -> None:
+    def _failed(self, error: Unreachable, started_s: float, *, is_certain: bool = False) -> None:
         self.figures.failures += 1
         self._breaker.failed()
         self._why_away = str(error)
-        self._failed_in_a_row += 1
         if self._away_since_s is None:
             self._away_since_s = self._clock()
-        if (is_certain or self._failed_in_a_row > 1) and not self._said_away:
+        elif started_s >= self._away_since_s:
+            is_certain = True
+        if is_certain and not self._said_away:
             self._said_away = True
             log.warning("table %r is away: %s; it is asked again until it is back", self.table, error)
 
-    def _answered(self) -> None:
+    def _answered(self, started_s: float) -> None:
         self._breaker.answered()
         if self._said_away and self._away_since_s is not None:
+            if started_s < self._away_since_s:
+                return
             away_s = self._clock() - self._away_since_s
             log.warning("table %r is back: %s answers again after %.1f s", self.table, self.provider.shown, away_s)
-        self._failed_in_a_row, self._away_since_s, self._said_away = 0, None, False
+        self._away_since_s, self._said_away = None, False

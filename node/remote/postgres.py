@@ -112,7 +112,13 @@ class PostgresProvider(Provider):
         except psycopg.Error as error:
             if connection is not None:
                 await _closed(connection)
-            raise self._in_words(error, password) from None
+            said = self._in_words(error, password)
+            if isinstance(said, Unreachable):
+                # The others are of the same server as it was: each would fail once more when it is back.
+                idle, self._idle = self._idle, []
+                for other in idle:
+                    await _closed(other)
+            raise said from None
         except BaseException:
             if connection is not None:
                 await _closed(connection)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from headwater.node.remote.guard import USUAL
@@ -121,7 +122,12 @@ class RedisProvider(Provider):
                 f"{self.shown} is not an address of a Redis server; write host:port or redis://host:port/0"
             ) from None
         except (wrong.RedisError, OSError) as error:
-            raise self._in_words(error, password) from None
+            said = self._in_words(error, password)
+            if isinstance(said, Unreachable) and self._client is not None:
+                # The others are of the same server as it was: each would fail once more when it is back.
+                with suppress(wrong.RedisError, OSError):
+                    await self._client.connection_pool.disconnect(inuse_connections=False)
+            raise said from None
 
     def _connected(self, password: str | None) -> Redis:
         if self._client is None:

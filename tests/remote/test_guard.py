@@ -226,3 +226,38 @@ def test_a_server_that_asks_for_patience_gets_it() -> None:
     time = VirtualTime()
     assert time.run(outcome(guarded(time, Scripted(time, Unreachable("busy", after_s=30.0))), "a")) == {"a": 7}
     assert time.now_s == 30.0
+
+
+def test_connections_that_have_grown_old_together_are_nothing_to_speak_of(caplog: pytest.LogCaptureFixture) -> None:
+    time = VirtualTime()
+    guard = guarded(time, Scripted(time, 5.0, 5.0))
+
+    async def story() -> list[Any]:
+        return list(await asyncio.gather(outcome(guard, "a"), outcome(guard, "b")))
+
+    with caplog.at_level(logging.WARNING):
+        assert time.run(story()) == [{"a": 7}, {"b": 7}]
+    assert guard.figures.failures == 2
+    assert caplog.messages == []
+
+
+def test_an_answer_to_what_was_asked_before_does_not_mean_that_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    time = VirtualTime()
+    guard = guarded(time, Scripted(time, 0.9, *[away("it is gone")] * 3))
+
+    async def later() -> Any:
+        await time.sleep(0.1)
+        return await outcome(guard, "b")
+
+    async def story() -> list[str]:
+        early, failed = await asyncio.gather(outcome(guard, "a"), later())
+        assert early == {"a": 7}
+        assert isinstance(failed, Unreachable)
+        before = list(caplog.messages)
+        assert await outcome(guard, "c") == {"c": 7}
+        return before
+
+    with caplog.at_level(logging.WARNING):
+        before = time.run(story())
+    assert before == ["table 'limits' is away: it is gone; it is asked again until it is back"]
+    assert [message[:22] for message in caplog.messages[1:]] == ["table 'limits' is back"]
