@@ -363,6 +363,16 @@ class NodeCore:
             return 0
         return sum(task.engine.awaiting() for tasks in self.works.values() for task in tasks.tasks)
 
+    def waiting_by_table(self) -> dict[str, int]:
+        """How many evaluations wait for elements of each table."""
+        by_table: dict[str, int] = {}
+        if self.memory.under_way:
+            engines = (task.engine for tasks in self.works.values() for task in tasks.tasks)
+            for asking in (engine.asking for engine in engines):
+                for table, number in asking.held_by_table().items() if asking is not None else ():
+                    by_table[table] = by_table.get(table, 0) + number
+        return by_table
+
     def fetches(self) -> list[Fetch]:
         """What a runtime that has lost what it was doing must do again: fetch all that is under way from providers."""
         under_way = tuple(

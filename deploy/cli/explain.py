@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -31,6 +31,7 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
 
 MISS_WIDTH = 100  # a miss that is longer is shown with its reason on a line of its own
+LOOKED_UP_SHOWN: Final = 5  # values of a remote condition
 
 
 def explain(
@@ -151,9 +152,21 @@ def _show_step(number: int, step: StepReport) -> list[str]:
     lines = [f"  {number}. {step.text}", f"       {'; '.join(parts)}"]
     for reason, times in step.turned_away.most_common():
         lines.append(f"       {least}{times:>10,} turned away: {reason}")
+        lines += _looked_up(step, reason)
     if step.undecided:
         lines.append(f"       {step.undecided:>10,} not decided: too many choices of elements to try")
     return lines
+
+
+def _looked_up(step: StepReport, reason: str) -> list[str]:
+    """The values in remote tables that a condition has turned events away with, the most frequent first."""
+    values = step.looked_up.get(reason)
+    if values is None:
+        return []
+    shown = [(looked_up, number) for looked_up, number in values.most_common(LOOKED_UP_SHOWN) if looked_up]
+    lines = [f"       {number:>14,} with {', '.join(map(str, looked_up))}" for looked_up, number in shown]
+    rest = values.total() - sum(number for _, number in shown)
+    return [*lines, f"       {rest:>14,} with other values"] if rest else lines
 
 
 def _partial_matches(least: str, number: int) -> str:

@@ -7,10 +7,11 @@ from html import escape
 from importlib.resources import files
 from typing import Any, Final
 
-from headwater.deploy.reporting import charts
+from headwater.deploy.reporting import charts, remote_tables
 from headwater.deploy.reporting.groups import MEASURES
 from headwater.deploy.reporting.network_map import network_map
 from headwater.deploy.reporting.over_time import over_time
+from headwater.deploy.reporting.remote_tables import remote_section
 from headwater.deploy.reporting.summary import headline, title
 from headwater.deploy.reporting.svg import folded, table, tag
 from headwater.pipeline.report.shape import Shape
@@ -185,6 +186,7 @@ def _one(tables: Tables, shape: Shape, run: str, of: str) -> str:
             section(f"Links by type{of}", bodies, charts.links_by_type(tables, run)),
             section(f"Load{of}", "", _loads(tables, run)),
             section(f"What was kept and queued{of}", "The most that any record saw.", charts.buffers(tables, run)),
+            _remote(tables, run, of),
             _happenings(tables, run, of),
         ]
     )
@@ -290,6 +292,11 @@ def _loads(tables: Tables, run: str) -> str:
         (rows if any(row[column] for column, _, _ in used) else zeros).append((row["node"], cells))
     head = [name for _, name, _ in used]
     return table(head, rows) + folded(f"{plural(len(zeros), 'node')} with nothing but zeros", head, zeros)
+
+
+def _remote(tables: Tables, run: str, of: str) -> str:
+    inside = remote_section(tables, run)
+    return section(f"What was looked up in remote tables{of}", remote_tables.ABOUT, inside) if inside else ""
 
 
 def _happenings(tables: Tables, run: str, of: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headwater.deploy.cluster.run_plan import file_name
 from headwater.deploy.simulation.outcome import Delivery
@@ -14,6 +14,7 @@ from headwater.node.observe.metrics.counters import NodeCounters
 from headwater.node.observe.metrics.observed import Observed
 from headwater.node.observe.metrics.record_files import RecordFiles
 from headwater.node.observe.metrics.record_lines import Growth, birth_record, match_record
+from headwater.node.remote.guard import Figures
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import Event
 
@@ -69,6 +70,12 @@ class Recorder:
         self._due_us = now_us + self._every_us
 
 
+class _Requests(NamedTuple):
+    """What a node has asked remote tables."""
+
+    figures: dict[str, Figures]
+
+
 class _Node:
     """One node, and its files."""
 
@@ -91,6 +98,7 @@ class _Node:
             counters=self._counters,
             core=simulation.nodes[name],
             accounts=simulation.accounts.of(name),
+            fetching=_Requests(simulation.answers.figures_of(name)),
             now_us=lambda: simulation.now_us,
         )
         self._growth = Growth(self._observed, from_nothing=True)  # with what it took to set up

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from headwater.deploy.simulation.links import Interval
 from headwater.node.effects import Fetch, Fetched, FetchFailed
 from headwater.node.engine.waiting import Key
+from headwater.node.remote.guard import Figures
 from headwater.node.remote.memory import CACHE_BYTES, Memory
 from headwater.node.remote.policies import DEFAULT
 from headwater.protocol.remote import TableTerms, Versions
@@ -53,6 +54,11 @@ class Answers:
     def __init__(self, remote: SimulatedTables, seed: int) -> None:
         self._remote = remote
         self._random = random.Random(f"{seed} remote")
+        self._figures: dict[str, dict[str, Figures]] = {}
+
+    def figures_of(self, node: str) -> dict[str, Figures]:
+        """By table, what the requests of a node came to, in virtual time."""
+        return self._figures.setdefault(node, {})
 
     def to(self, node: str, fetch: Fetch, now_us: int) -> Iterator[tuple[int, Fetched | FetchFailed]]:
         """What a node is told, and when."""
@@ -60,13 +66,19 @@ class Answers:
         for table, key in fetch.places:
             if node not in remote.reached_from.get(table, (node,)):
                 continue
+            figures = self.figures_of(node).setdefault(table, Figures())
+            figures.requests += 1
             arrival_us = now_us + chance.randint(*remote.latency_us)
             if any(start <= now_us < end for start, end in remote.outages):
+                figures.failures += 1
                 yield arrival_us, FetchFailed(((table, key),))
                 continue
             if chance.random() < remote.loss:
+                figures.failures += 1
                 yield now_us + TIME_LIMIT_US, FetchFailed(((table, key),))
                 continue
+            figures.answered += 1
+            figures.latency_s += (arrival_us - now_us) / 1e6
             fetched = Fetched(((table, key, remote.tables[table](key)),))
             yield arrival_us, fetched
             if chance.random() < remote.repeats:

@@ -157,7 +157,7 @@ class Simulation:
     ) -> None:
         self.network = network
         self._remote = remote or SimulatedTables()
-        self._answers = Answers(self._remote, seed)
+        self.answers = Answers(self._remote, seed)
         self.strategy = strategy
         self.faults = faults
         self._seed = seed
@@ -440,7 +440,7 @@ class Simulation:
                     else:
                         self._coordinate(self.coordinator.reported(node, effect.report))
                 case Fetch():
-                    for at, answer in self._answers.to(node, effect, self.now_us):
+                    for at, answer in self.answers.to(node, effect, self.now_us):
                         self._answer(at, node, answer)
                 case _:
                     assert_never(effect)

@@ -459,6 +459,13 @@ class Asking:
 
     # ------------------------------------------------------------------------------------------------------ watching
 
+    def held_by_table(self) -> dict[str, int]:
+        """How many evaluations wait for elements of each table; one that waits for several tables counts for each."""
+        serials: dict[str, set[int]] = {}
+        for (table, _), waiting in self._waiting_for.items():
+            serials.setdefault(table, set()).update(serial for serial in waiting if serial in self.held)
+        return {table: len(held) for table, held in serials.items()}
+
     def least_end(self, store: int, rule: int) -> float:
         """No match of the rule that a held evaluation may still give ends before this."""
         ends = self._ends.get((store, rule))

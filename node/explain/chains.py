@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.node.explain.expressions import Row, Scope, fold, holds
-from headwater.node.explain.nearest_misses import Miss, Misses, Nearest, Objection, distance, facts, quoted
+from headwater.node.explain.nearest_misses import Miss, Misses, Nearest, Objection, distance, facts, lookups_in, quoted
 from headwater.node.explain.steps import (
     BranchReport,
     Opens,
@@ -125,7 +125,7 @@ class ChainWalk:
             if not against:
                 kept.add([_Open({leaf.role: row})])
                 continue
-            report.turned_away[against.counted] += 1
+            report.turn_away(against.counted, against.looked_up())
             self.misses.offer(
                 0,
                 against.cost,
@@ -158,7 +158,7 @@ class ChainWalk:
                 if objection is None:
                     fitting.append(row)
                 else:
-                    report.turned_away[objection.counted] += 1
+                    report.turn_away(objection.counted, objection.looked_up())
                     nearest.consider(objection)
             chosen = fitting
             if step.policy != "each":
@@ -262,7 +262,7 @@ class ChainWalk:
             failed = next((conjunct for conjunct in conditions if not holds(conjunct, scope)), None)
             if failed is None:
                 return [grown]
-            report.turned_away[quoted(failed)] += 1
+            report.turn_away(quoted(failed), lookups_in(failed, scope))
             story = f"fails {quoted(failed)}{facts(failed, scope)}, over {len(rows)} of {leaf.type}"
             self.misses.offer(number, 1, distance(failed, scope), lambda: Miss(number, match.shown(), story))
             return []

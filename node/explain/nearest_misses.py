@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import count
 
 from headwater.node.explain.expressions import Row, Scope, evaluate, show, show_value
-from headwater.node.explain.steps import show_event
+from headwater.node.explain.steps import LookedUp, show_event
 from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Remote, Same, walk
 
 
@@ -32,6 +32,15 @@ def facts(expression: Expression, scope: Scope) -> str:
         return ""
     shown = ", ".join(f"{show(part)} = {show_value(evaluate(part, scope))}" for part in seen)
     return f" ({shown})" if shown else ""
+
+
+def lookups_in(expression: Expression, scope: Scope) -> tuple[LookedUp, ...]:
+    """What an expression looks up, each with what came of it."""
+    remote = dict.fromkeys(part for part in walk(expression) if isinstance(part, Remote))
+    return tuple(
+        LookedUp(part.table, tuple(evaluate(argument, scope) for argument in part.arguments), evaluate(part, scope))
+        for part in remote
+    )
 
 
 def distance(expression: Expression, scope: Scope) -> float:
@@ -106,6 +115,11 @@ class Objection:
         self.cost += cost
         self.distance += excess
         self._reasons.append(reason)
+
+    def looked_up(self) -> tuple[LookedUp, ...]:
+        """What the condition that is counted has looked up in remote tables."""
+        first = self._reasons[0]
+        return () if isinstance(first, str) else lookups_in(*first)
 
     @property
     def story(self) -> str:

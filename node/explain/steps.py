@@ -6,9 +6,9 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from headwater.node.explain.expressions import Row, Scope
+from headwater.node.explain.expressions import Row, Scope, show_value
 from headwater.protocol.composites import Composite, own_key, start_of
 from headwater.protocol.events import Key
 from headwater.protocol.functions import Functions
@@ -19,9 +19,24 @@ from headwater.protocol.text import show_ts
 PARTIAL_MATCHES_MAX: Final = 20_000  # kept after one step; more are counted, but not followed
 LOOKS_MAX: Final = 150_000  # events compared with partial matches for one rule: two or three seconds
 
+LOOKED_UP_MAX: Final = 10_000  # different values that turned something away; what comes after them is counted together
 OUTSIDE_MAX: Final = 20  # events before and after a window that are looked at for a near miss
 
 T = TypeVar("T")
+
+
+class LookedUp(NamedTuple):
+    """A lookup in a remote table, and what came of it."""
+
+    table: str
+    key: tuple[Any, ...]
+    value: Any
+
+    def to_json(self) -> dict[str, Any]:
+        return {"table": self.table, "key": list(self.key), "value": self.value}
+
+    def __str__(self) -> str:
+        return f"REMOTE.{self.table}[{', '.join(map(show_value, self.key))}] = {show_value(self.value)}"
 
 
 @dataclass(slots=True)
@@ -41,6 +56,8 @@ class StepReport:
     """How many of ``before`` (in the first step of ``events``) were looked at."""
     tried: int = 0
     turned_away: Counter[str] = field(default_factory=Counter)
+    looked_up: dict[str, Counter[tuple[LookedUp, ...]]] = field(default_factory=dict)
+    """By a condition that looks something up: what it had looked up when it turned something away, and how often."""
     kept: int = 0
     undecided: int = 0
     """Partial matches with too many choices of elements to try."""
@@ -51,6 +68,15 @@ class StepReport:
     def partial(self) -> bool:
         return self.cut or self.before_partial or bool(self.undecided)
 
+    def turn_away(self, reason: str, looked_up: tuple[LookedUp, ...] = ()) -> None:
+        """An event or a partial match does not fit; ``looked_up``: what the condition that says so has looked up."""
+        self.turned_away[reason] += 1
+        if looked_up:
+            values = self.looked_up.setdefault(reason, Counter())
+            if looked_up not in values and len(values) >= LOOKED_UP_MAX:
+                looked_up = ()
+            values[looked_up] += 1
+
     def to_json(self) -> dict[str, Any]:
         return {
             "step": self.text,
@@ -60,6 +86,15 @@ class StepReport:
             "looked_at": self.looked_at,
             "tried": self.tried,
             "turned_away": dict(self.turned_away),
+            "looked_up": [
+                {
+                    "condition": condition.strip("`"),
+                    "turned_away": number,
+                    "lookups": [each.to_json() for each in looked_up],
+                }
+                for condition, values in self.looked_up.items()
+                for looked_up, number in values.most_common()
+            ],
             "partial_matches_after": self.kept,
             "undecided": self.undecided,
             "partial": self.partial,

@@ -132,7 +132,7 @@ class TreeWalk:
                     grown = self._fit(0, Open(), element)
                     report.tried += 1
                     if isinstance(grown, Objection):
-                        report.turned_away[grown.counted] += 1
+                        report.turn_away(grown.counted, grown.looked_up())
                         self.misses.offer(
                             0,
                             grown.cost,
@@ -162,7 +162,7 @@ class TreeWalk:
             if isinstance(grown, Open):
                 matches.append(grown)
                 continue
-            report.turned_away[grown.counted] += 1
+            report.turn_away(grown.counted, grown.looked_up())
             rejected.consider(grown)
         if not matches:
             for row in around(typed, low, high):
@@ -183,7 +183,7 @@ class TreeWalk:
                 if isinstance(grown, Open):
                     elements.append(element)
                 else:
-                    report.turned_away[grown.counted] += 1
+                    report.turn_away(grown.counted, grown.looked_up())
                     rejected.consider(grown)
         if not elements:
             return None
@@ -443,7 +443,7 @@ class TreeWalk:
             if objection is None:
                 return [match]
             story = objection.story
-            report.turned_away[objection.counted] += 1
+            report.turn_away(objection.counted, objection.looked_up())
             self.misses.offer(depth, objection.cost, objection.distance, lambda: Miss(depth, match.shown(), story))
             return []
 

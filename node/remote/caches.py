@@ -41,7 +41,9 @@ class Entry:
 class Cache:
     """Elements by table and key; the least recently used ones make room."""
 
-    def __init__(self, bytes_max: int, utility: Callable[[Place], float], unused: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, bytes_max: int, utility: Callable[[Place], float], unused: Callable[[Place, Entry], None]
+    ) -> None:
         """``utility``: what an element is worth; ``unused`` is told what goes without having been looked up."""
         self.bytes_max = bytes_max
         self.bytes = 0
@@ -93,7 +95,7 @@ class Cache:
         entry = Entry(element, ENTRY_BYTES + (0 if element is None else size_bytes(element)), ahead, supplied_us)
         if entry.size > self.bytes_max:
             if ahead is not None:
-                self._unused(entry)
+                self._unused(place, entry)
             return
         self._changes += 1
         while self.bytes + entry.size > self.bytes_max:
@@ -120,7 +122,7 @@ class Cache:
         entry = self._kept.pop(place)
         self.bytes -= entry.size
         if entry.ahead is not None:
-            self._unused(entry)
+            self._unused(place, entry)
 
     def _add(self, place: Place, entry: Entry) -> None:
         self._kept[place] = entry
@@ -138,7 +140,9 @@ class Cache:
 class CostCache(Cache):
     """Elements by table and key; what is worth least for its size makes room."""
 
-    def __init__(self, bytes_max: int, utility: Callable[[Place], float], unused: Callable[[Entry], None]) -> None:
+    def __init__(
+        self, bytes_max: int, utility: Callable[[Place], float], unused: Callable[[Place, Entry], None]
+    ) -> None:
         super().__init__(bytes_max, utility, unused)
         self._certain: dict[Place, None] = {}
         """What something waits for and nothing has looked up yet."""

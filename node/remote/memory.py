@@ -28,10 +28,16 @@ AHEAD_MAX: Final = 1000  # fetches under way that nothing needs yet; more would 
 
 @dataclass(slots=True)
 class Lookups:
-    """How often an element was at hand when one was looked up, and how often not."""
+    """Of one table: how often an element was at hand when one was looked up, and what was fetched ahead."""
 
     hits: int = 0
     misses: int = 0
+    prefetched: int = 0
+    """Elements that were asked for before anything needed them."""
+    prefetched_late: int = 0
+    """Of these, how many were needed before they came."""
+    prefetched_unused: int = 0
+    """And how many made room before anything looked them up."""
 
 
 class Memory:
@@ -76,12 +82,22 @@ class Memory:
         """The time, where there is no clock: that of the input which is being handled."""
         self._clock = clock
         self._classes: dict[tuple[str, str], KeyClass] = {}
-        self.prefetched = 0
-        """How many elements were asked for before anything needed them."""
-        self.prefetched_late = 0
-        """Of these, how many were needed before they came."""
-        self.prefetched_unused = 0
-        """And how many made room before anything looked them up."""
+
+    @property
+    def prefetched(self) -> int:
+        """Elements of all tables that were asked for before anything needed them."""
+        return sum(lookups.prefetched for lookups in self.lookups.values())
+
+    @property
+    def prefetched_late(self) -> int:
+        return sum(lookups.prefetched_late for lookups in self.lookups.values())
+
+    @property
+    def prefetched_unused(self) -> int:
+        return sum(lookups.prefetched_unused for lookups in self.lookups.values())
+
+    def lookups_of(self, table: str) -> Lookups:
+        return self.lookups.setdefault(table, Lookups())
 
     @property
     def cache_bytes(self) -> int:
@@ -98,7 +114,7 @@ class Memory:
         return waiting if self._foresight or waiting.only_last else replace(waiting, postpones=False)
 
     def finder(self, table: str) -> Callable[[Key], Any]:
-        find, lookups = self._cache.finder(table, self._used), self.lookups.setdefault(table, Lookups())
+        find, lookups = self._cache.finder(table, self._used), self.lookups_of(table)
         fresh_us = self.terms_of(table).fresh_us
 
         def find_counted(key: Key) -> Any:
@@ -141,7 +157,7 @@ class Memory:
             self._wanted.append(place)
         elif place in self._ahead:
             self._ahead.pop(place).came_late()
-            self.prefetched_late += 1
+            self.lookups_of(table).prefetched_late += 1
 
     def take_wanted(self) -> list[Place]:
         """What is to be fetched, in the order in which it was asked for; each once."""
@@ -216,7 +232,7 @@ class Memory:
         self.under_way[place] = None
         self._wanted.append(place)
         self._ahead[place] = by
-        self.prefetched += 1
+        self.lookups_of(place[0]).prefetched += 1
 
     def is_ahead(self, place: Place) -> bool:
         """Whether the element was asked for, and nothing needs it yet."""
@@ -234,9 +250,9 @@ class Memory:
         entry.ahead.was_used()
         entry.ahead = None
 
-    def _unused(self, entry: Entry) -> None:
+    def _unused(self, place: Place, entry: Entry) -> None:
         entry.ahead.was_unused()
-        self.prefetched_unused += 1
+        self.lookups_of(place[0]).prefetched_unused += 1
 
     # ---------------------------------------------------------------------------------------------------------- saving
 

@@ -11,7 +11,7 @@ from headwater.node.engine import Engine, Program
 from headwater.node.engine.waiting import MISSING
 from headwater.node.remote.fetching import Fetcher, FetchingEngine
 from headwater.node.remote.guard import USUAL, Guard, Limits
-from headwater.node.remote.memory import CACHE_BYTES, Memory
+from headwater.node.remote.memory import CACHE_BYTES, Lookups, Memory
 from headwater.node.remote.policies import DEFAULT
 from headwater.node.remote.provider import Provider, ProviderError, Refused, Unreachable, plain_key
 from headwater.node.remote.threads import LoopThread
@@ -127,6 +127,7 @@ class Tables:
             yield (
                 f"remote {name}: {plural(figures.requests, 'request')}{failed}, {plural(lookups.hits, 'hit')}, "
                 f"{lookups.misses:,} miss{'es' * (lookups.misses != 1)}, mean latency {seconds(figures.mean_s)}"
+                + _ahead(lookups)
             )
         if engine is not None and engine.asking is not None:
             yield f"{plural(engine.asking.waited, 'evaluation')} waited for elements of remote tables"
@@ -141,6 +142,13 @@ class Tables:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _ahead(lookups: Lookups) -> str:
+    """What was fetched before it was needed, for the summary of a run."""
+    if not lookups.prefetched:
+        return ""
+    return f"; {lookups.prefetched:,} fetched ahead, {lookups.prefetched_unused:,} of them dropped before any use"
 
 
 def kind_of(terms: TableTerms, versioned: bool | None) -> str:

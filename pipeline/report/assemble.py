@@ -11,6 +11,7 @@ from headwater.pipeline.report.inputs import ReportNote
 from headwater.pipeline.report.latencies import PERCENTILES
 from headwater.pipeline.report.measured import MeasuredRun
 from headwater.pipeline.report.metrics import HELD, HELD_TOTAL, label
+from headwater.pipeline.report.remote import remote_rows
 from headwater.pipeline.report.tables import KINDS, Row, Tables
 from headwater.protocol.strategy import CENTRAL
 
@@ -47,6 +48,7 @@ def assemble(
     for one in runs:
         _links(one, rows)
         _nodes(one, rows)
+        rows["remote"] += remote_rows(one)
         _times(one, rows)
         central = _centralised(one, rows, _usable(one, trace, manifest, all_notes))
         reference = None if one.reference is None else runs[one.reference].run.label

@@ -48,6 +48,11 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         "refused": "int", "repeated": "int",
     },
     "buffers": {"run": "text", "node": "text", "buffer": "text", "of": "text", "peak": "int"},
+    "remote": {
+        "run": "text", "node": "text", "table": "text", "requests": "int", "answered": "int", "failed": "int",
+        "refused": "int", "latency_ms": "float", "hits": "int", "misses": "int", "waiting_peak": "int",
+        "under_way_peak": "int", "prefetched": "int", "prefetched_late": "int", "prefetched_unused": "int",
+    },
     "happenings": {"run": "text", "node": "text", "what": "text", "count": "int"},
     "centralised": {
         "run": "text", "node": "text", "type": "text", "way": "text", "events": "int", "hops": "int",

@@ -245,9 +245,42 @@ for _name, _field, _help in (
     ("requests", "requests", "Requests to the provider of a remote table."),
     ("requests_failed", "failures", "Those that were not answered, or not in time."),
     ("requests_refused", "refusals", "Those that were answered with a refusal, or with something that is no value."),
+    ("requests_answered", "answered", "Those that were answered."),
     ("request_seconds", "latency_s", "How long those that were answered took, together."),
 ):
     _metric(f"remote_{_name}_total", "counter", ("table",), _help)(_requests(_field))
+
+
+def _lookups(field: str) -> _Read:
+    def read(observed: Observed) -> Values:
+        if observed.core is not None:
+            for table, lookups in sorted(observed.core.memory.lookups.items()):
+                yield (table,), getattr(lookups, field)
+
+    return read
+
+
+for _field, _help in (
+    ("hits", "Lookups whose element was at hand."),
+    ("misses", "Lookups whose element was not."),
+    ("prefetched", "Elements that were asked for before anything needed them."),
+    ("prefetched_late", "Those that were needed before they had come."),
+    ("prefetched_unused", "Those that made room for others, or expired, before anything looked them up."),
+):
+    _metric(f"remote_{_field}_total", "counter", ("table",), _help)(_lookups(_field))
+
+
+@_metric(
+    "remote_waiting_matches",
+    "gauge",
+    ("table",),
+    "Evaluations of matches that wait for elements of a remote table; one that waits for several counts for each.",
+)
+def _waiting_matches(observed: Observed) -> Values:
+    if observed.core is not None:
+        waiting = observed.core.waiting_by_table()
+        for table in sorted(observed.core.memory.lookups):
+            yield (table,), waiting.get(table, 0)
 
 
 @_metric(
