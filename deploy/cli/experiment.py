@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from headwater.deploy.cli.common import say
+from headwater.deploy.cli.experiment_eires import eires
 from headwater.deploy.cli.experiment_inev import inev
 from headwater.deploy.cli.experiment_runs import chosen, chosen_size, run_left, runs_at_once, words
 from headwater.deploy.experiments.conduct import calibrate, estimate_s
@@ -35,10 +36,12 @@ def _experiment() -> None:
     headwater experiment trex --quick            check the findings of the T-Rex paper (minutes)
     headwater experiment trex --figure 12        one figure, with its CSV file and its picture
     headwater experiment inev --quick            check the findings of the INEv paper (minutes)
+    headwater experiment eires --quick           check the findings of the EIRES paper (a minute)
     """
 
 
 experiment.command()(inev)
+experiment.command()(eires)
 
 
 @experiment.command()

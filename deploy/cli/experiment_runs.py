@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 from headwater.deploy.cli.common import RunFailed, say
 from headwater.deploy.experiments.conduct import conduct
+from headwater.deploy.experiments.eires.figures import EiresSize
 from headwater.deploy.experiments.inev.figures import InevSize
 from headwater.deploy.experiments.jobs import Job, Runner
 from headwater.deploy.experiments.parallel import cores
@@ -63,7 +64,7 @@ def run_left(
         )
 
 
-S = TypeVar("S", InevSize, TrexSize)
+S = TypeVar("S", EiresSize, InevSize, TrexSize)
 
 
 def chosen_size(quick: bool, full: bool, seeds: int | None, sizes: tuple[S, S, S]) -> S:

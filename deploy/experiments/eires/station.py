@@ -24,6 +24,7 @@ from headwater.protocol.languages import RuleSet
 from headwater.protocol.remote import LookupTable, RemoteValue, Versions
 
 ELEMENT_BYTES: Final = ENTRY_BYTES + 16  # one number, in one version
+LEAST_US: Final = 0.001  # what events take at least, so that none comes for nothing
 PROGRESS_EVERY: Final = 256  # events after which it is said how far a run is
 
 Range = tuple[float, float]
@@ -201,7 +202,7 @@ def measure(
     return Outcome(
         sorted(station.latencies_us),
         station.matches,
-        len(events) / held_us * 1e6,
+        len(events) / max(held_us, LEAST_US) * 1e6,
         held_us / max(1, lasted_us),
         *counts,
     )

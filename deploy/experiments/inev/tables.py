@@ -30,25 +30,29 @@ def table(rows: Sequence[ResultRow], figure: Figure) -> str:
         for x, point in curve.items():
             points.setdefault((x, line), {})[column] = point
     order = list(figure.lines)
-    titles = [figure.columns[column] for column in figure.columns]
-    widths = [max(len(title), 24) for title in titles]
+    ordered = sorted(points, key=lambda key: (key[0], order.index(key[1])))
+    cells = {key: [shown(points[key].get(column)) for column in figure.columns] for key in ordered}
+    widths = [max(map(len, column)) for column in zip(figure.columns.values(), *cells.values(), strict=True)]
     axis = max(len(figure.axis), *map(len, figure.named.values()), 4) if figure.named else max(len(figure.axis), 4)
     name = max(map(len, order))
-    head = "  ".join(f"{title:>{width}}" for title, width in zip(titles, widths, strict=True))
+    head = "  ".join(f"{title:>{width}}" for title, width in zip(figure.columns.values(), widths, strict=True))
     text = [f"figure {figure.name}: {figure.title}", f"  {figure.axis:>{axis}}  {'line':{name}}  {head}"]
-    for x, line in sorted(points, key=lambda key: (key[0], order.index(key[1]))):
-        cells = (points[x, line].get(column) for column in figure.columns)
+    for x, line in ordered:
         shown_x = figure.named.get(x, f"{x:g}")
-        values = "  ".join(f"{shown(cell):>{width}}" for cell, width in zip(cells, widths, strict=True))
+        values = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells[x, line], widths, strict=True))
         text.append(f"  {shown_x:>{axis}}  {line:{name}}  {values}")
     return "\n".join(text)
 
 
 def shown(value: Mean | None) -> str:
-    """With three digits, however small it is: ratios reach from 1 to 1e-8."""
+    """With three digits, however small it is, since ratios reach from 1 to 1e-8, and with all of a large number."""
     if value is None:
         return "-"
-    return f"{value.value:.3g}" + ("" if value.half_width is None else f" ± {value.half_width:.2g}")
+    return _digits(value.value, 3) + ("" if value.half_width is None else f" ± {_digits(value.half_width, 2)}")
+
+
+def _digits(number: float, digits: int) -> str:
+    return f"{number:,.0f}" if abs(number) >= 10**digits else f"{number:.{digits}g}"
 
 
 def plot(rows: Sequence[ResultRow], figure: Figure, file: Path) -> None:
