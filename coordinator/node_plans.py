@@ -56,6 +56,7 @@ class Shares:
             max((source.lateness_us for _, source in sources), default=0),
             not any(table.at for table in self.network.tables),
             self.ways.get(node, ()),
+            tuple((table.name, table.at) for table in self.network.tables if table.at),
         )
 
     def _planned_trees(self, builds: Sequence[TreeName]) -> tuple[PlannedTree, ...]:

@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from headwater.node.plans.dataflow import describe
 from headwater.node.plans.plan_tasks import PlanTasks
+from headwater.node.streams.feeds import Sieve
 from headwater.node.tasks.aggregates.planning import UNNAMED
-from headwater.protocol.messages.neighbour import Stream, Whole
+from headwater.protocol.messages.neighbour import Filter, Part, Stream, Whole
 from headwater.protocol.pattern import leaves
 
 PAST_MAX: Final = 4_096  # predicates of trees that are over; more come about only where rules are replaced for ever
@@ -83,7 +84,7 @@ def _joined(tasks: PlanTasks) -> dict[JoinedRoles, int]:
         stream = task.stream
         if isinstance(stream, Whole):
             stage = JoinedRoles(stream.rule.name, tuple(sorted(leaf.role for leaf in leaves(stream.rule.pattern.root))))
-        else:
+        elif isinstance(stream, Part):
             stage = JoinedRoles(stream.partial.rule.name, tuple(sorted(stream.partial.roles)))
         sums[stage] = max(sums.get(stage, 0), task.joined)  # tasks that leave out different types find the same
     return sums
@@ -91,11 +92,14 @@ def _joined(tasks: PlanTasks) -> dict[JoinedRoles, int]:
 
 def counted(tasks: PlanTasks) -> Iterator[tuple[Predicate, Selected]]:
     """The predicates that are evaluated here for one tree."""
-    for filtered, sieve in tasks.filters():
-        yield Predicate("filter", _text(filtered)), Selected(sieve.seen, sieve.passed)
+    for filtered, judge in tasks.filters():
+        passed = judge.passed if isinstance(judge, Sieve) else judge.found
+        yield Predicate("filter", _text(filtered)), Selected(judge.seen, passed)
     for task in tasks.tasks:
         stream = task.stream
-        if not isinstance(stream, Whole):
+        if isinstance(stream, Filter):
+            continue
+        if isinstance(stream, Part):
             predicate = Predicate("part", _text(stream))
         else:
             kind = "candidates" if stream.rule.emits == UNNAMED else "rule"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from headwater.node.engine import Engine
@@ -12,12 +13,14 @@ from headwater.node.remote.memory import Memory
 from headwater.node.streams.blockers import Candidates
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.rule_failures import NOTED
+from headwater.protocol.analysis.conjuncts import tables_in
 from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.events import EventType
-from headwater.protocol.expressions import roles_of
-from headwater.protocol.pattern import Rule, leaves, types_of
-from headwater.protocol.streams import Part, Whole, about_subject
+from headwater.protocol.expressions import Expression, roles_of
+from headwater.protocol.pattern import Chain, Leaf, Pattern, Rule, leaves, types_of
+from headwater.protocol.streams import Filter, Part, Stream, Whole, about_subject
+from headwater.protocol.subscriptions import SUBJECT
 
 
 @lru_cache(maxsize=8192)
@@ -30,10 +33,18 @@ class Catalog:
     """Primitive types, and the types of the composites that rules emit."""
 
     def __init__(
-        self, types: Iterable[EventType] = (), composites: Iterable[EventType] = (), memory: Memory | None = None
+        self,
+        types: Iterable[EventType] = (),
+        composites: Iterable[EventType] = (),
+        memory: Memory | None = None,
+        node: str = "",
+        reached_from: tuple[tuple[str, tuple[str, ...]], ...] = (),
     ) -> None:
-        """``memory``: what the node has at hand of remote tables."""
+        """``memory``: what the node has at hand of remote tables; ``reached_from``: of those that not every node
+        reaches, the nodes that do."""
         self.memory = memory
+        self.node = node
+        self.reached_from = reached_from
         self.types = {declared.name: declared for declared in types}
         self.composites = {declared.name: declared for declared in composites}
 
@@ -43,16 +54,40 @@ class Catalog:
     def type(self, name: str) -> EventType:
         return self.types.get(name) or self.composites[name]
 
-    def engine(self, stream: Whole | Part) -> Engine:
-        """An engine for a whole rule, or for a partial one, whose matches are only read for their parts."""
+    def judged_here(self, where: Iterable[Expression], rule: str = "") -> tuple[Expression, ...]:
+        """Those conjuncts of a part of the rule, or of a filter, that this node judges."""
+        return self.judged_by(self.node, where, rule)
+
+    def judged_by(self, node: str, where: Iterable[Expression], rule: str = "") -> tuple[Expression, ...]:
+        """The same for another node.
+
+        What looks into a table that it does not reach is judged above, and so is every lookup where the policy judges
+        complete matches only: what comes too much is no match there. A table that may answer otherwise the next time
+        is looked into once, above.
+        """
+        memory, beyond = self.memory, {table for table, nodes in self.reached_from if node not in nodes}
+        last = memory is not None and memory.waiting(rule).only_last
+
+        def judges(tables: frozenset[str]) -> bool:
+            steady = memory is None or all(map(memory.is_steady, tables))
+            return not tables or (steady and not last and beyond.isdisjoint(tables))
+
+        return tuple(conjunct for conjunct in where if judges(tables_in(conjunct)))
+
+    def engine(self, stream: Stream) -> Engine:
+        """An engine for a whole rule, or for a partial one or a filter, whose matches are only read for their parts."""
         return Engine(self.program(stream), on_failure=NOTED.note, memory=self.memory)
 
-    def program(self, stream: Whole | Part) -> Program:
-        if isinstance(stream, Whole):
-            rule = stream.rule
-        else:
-            partial = stream.partial
-            rule = Rule(f"{partial.rule.name}/{','.join(partial.roles)}", partial.pattern, "~", ())
+    def program(self, stream: Stream) -> Program:
+        match stream:
+            case Whole():
+                rule = stream.rule
+            case Part(partial):
+                where = self.judged_here(partial.pattern.where, partial.rule.name)
+                pattern = replace(partial.pattern, where=where)
+                rule = Rule(f"{partial.rule.name}/{','.join(partial.roles)}", pattern, "~", ())
+            case Filter(name, where):
+                rule = Rule(f"filter {name}", Pattern(Chain(Leaf(SUBJECT, name)), self.judged_here(where)), "~", ())
         named = sorted(types_of(rule.pattern))
         types = tuple(self.types[name] for name in named if name in self.types)
         composites = tuple(self.composites[name] for name in named if name in self.composites)
@@ -63,8 +98,11 @@ class Catalog:
         types = {leaf.role: leaf.type for leaf in leaves(partial.pattern.root)}
         candidates = []
         for contest in partial.contests:
+            # A lookup may have to wait. What would fail it is a candidate, too: nodes above judge it again.
             own = [
-                about_subject(conjunct) for conjunct in partial.pattern.where if roles_of(conjunct) == {contest.role}
+                about_subject(conjunct)
+                for conjunct in partial.pattern.where
+                if roles_of(conjunct) == {contest.role} and not tables_in(conjunct)
             ]
             name = types[contest.role]
             condition = row_condition(tuple(own), self.type(name), name in self.composites)

@@ -14,10 +14,12 @@ from headwater.node.delivery.subscriptions import Delivered, Dispatcher, Subscri
 from headwater.node.plans.catalog import Catalog
 from headwater.node.plans.lifecycle import STARTED, TreeRecord
 from headwater.node.step import FOREVER, Numbers, Work
-from headwater.node.streams.feeds import Feed, Inlet
+from headwater.node.streams.feeds import Feed, Inlet, Sieve
 from headwater.node.streams.outlets import Outlet
 from headwater.node.streams.sources import EpochFeed, LocalFeed
+from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.task import JoinTask
+from headwater.protocol.analysis.conjuncts import tables_in
 from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.languages.printing import PrintError
 from headwater.protocol.messages.neighbour import Filter, Part, Stream, TreeStart, Whole
@@ -93,7 +95,7 @@ class Dataflow:
 
     # -------------------------------------------------------------------------------------------------- tasks, output
 
-    def task(self, stream: Whole | Part, inputs: Iterable[Feed], *, subscribe: bool = True) -> JoinTask:
+    def task(self, stream: Stream, inputs: Iterable[Feed], *, subscribe: bool = True) -> JoinTask:
         """A new task that joins its inputs; ``subscribe``: they give it what they bring of their own accord."""
         candidates = self.catalog.candidates(stream.partial) if isinstance(stream, Part) else ()
         engine = self.catalog.engine(stream)
@@ -103,6 +105,16 @@ class Dataflow:
                 feed.consumers.append(task)
         self.tasks.append(task)
         return task
+
+    def filtered(self, feed: Feed, stream: Filter) -> Feed:
+        """What of the events of a feed passes the filter, as far as this node judges it. Where it looks something up,
+        that is a task: an event waits until the elements are there, and its stream goes on."""
+        catalog = self.catalog
+        where = catalog.judged_here(stream.where)
+        if any(map(tables_in, where)):
+            return self.task(stream, (feed,))
+        condition = row_condition(where, catalog.type(stream.type), stream.type in catalog.composites)
+        return feed if condition is None else Sieve(feed, condition)
 
     def dispatch(self, feed: Feed, stream: Whole | None = None) -> None:
         """Give what the feed brings to the subscribers below, except where it came from.
@@ -185,9 +197,11 @@ def rule_of(stream: Whole | Part) -> Rule:
     return stream.rule if isinstance(stream, Whole) else stream.partial.rule
 
 
-def needed_us(stream: Whole | Part) -> int | None:
+def needed_us(stream: Stream) -> int | None:
     """How long a task needs its inputs. A part may reach further than its rule: what tightens the rule's windows may be
     a condition that only a node above can judge."""
+    if isinstance(stream, Filter):
+        return 0
     if isinstance(stream, Whole):
         return horizon_us(stream.rule)
     partial = stream.partial

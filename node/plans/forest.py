@@ -235,7 +235,7 @@ class Forest:
 
     def _adopt(self, share: Share, work: Work) -> None:
         """The next plan: earlier ones end where it begins; its trees follow."""
-        self.shares[share.plan] = PlanShare(share, self._memory)
+        self.shares[share.plan] = PlanShare(self.name, share, self._memory)
         self._oldest_plan = share.oldest_plan
         self.horizon_us = max(self.horizon_us, share.horizon_us)
         self.lateness_us = max(self.lateness_us, share.lateness_us)

@@ -20,7 +20,6 @@ from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
 from headwater.node.streams.outlets import Outlet
 from headwater.node.streams.overlaps import Once
 from headwater.node.tasks.aggregates.completion import Completion
-from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.task import JoinTask
 from headwater.protocol.graphs import BornHere, Graph, GraphTask, MadeBy, TakenFrom, Tap
 from headwater.protocol.messages.neighbour import GraphLaid, Settled, SettledHere
@@ -119,17 +118,12 @@ class GraphTasks(PlanTasks):
         feed = self._sieves.get(stream)
         if feed is None:
             # Without a local feed the source is gone, and everything that it has brought is too old.
-            feed = self.flow.local.get(stream.type) or Merge(())
-            condition = row_condition(
-                stream.where, self.flow.catalog.type(stream.type), stream.type in self.flow.catalog.composites
-            )
-            if condition is not None:
-                feed = Sieve(feed, condition)
+            feed = self.flow.filtered(self.flow.local.get(stream.type) or Merge(()), stream)
             self._sieves[stream] = feed
         return feed
 
-    def filters(self) -> Iterator[tuple[Filter, Sieve]]:
-        return ((stream, feed) for stream, feed in self._sieves.items() if isinstance(feed, Sieve))
+    def filters(self) -> Iterator[tuple[Filter, Sieve | JoinTask]]:
+        return ((stream, feed) for stream, feed in self._sieves.items() if isinstance(feed, Sieve | JoinTask))
 
     def uses(self, neighbour: str) -> bool:
         """Whether anything of the graph, or of its tree, runs over this neighbour."""
@@ -242,7 +236,7 @@ class GraphTasks(PlanTasks):
         return ()
 
     def exact_tasks(self) -> Sequence[JoinTask]:
-        return self.tasks
+        return [*self._made.values()]
 
     def gives(self, number: int, outlet: Outlet, stream: Stream) -> bool:
         return self.outlets.get(number) is outlet and self._given[number] == stream

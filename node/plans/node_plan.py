@@ -14,10 +14,10 @@ from headwater.protocol.strategy import Strategy, strategy_of
 class PlanShare:
     """A share with what is derived from it."""
 
-    def __init__(self, share: Share, memory: Memory) -> None:
+    def __init__(self, node: str, share: Share, memory: Memory) -> None:
         """``memory``: what the node has at hand of remote tables."""
         self.share = share
-        self.catalog = Catalog(share.types, share.composites, memory)
+        self.catalog = Catalog(share.types, share.composites, memory, node, share.reached_from)
         self.rules = RuleStore(share.rules)
 
     @property

@@ -186,7 +186,7 @@ class PlanTasks(ABC):
         """Tasks that find the matches of their roles and no others."""
 
     @abstractmethod
-    def filters(self) -> Iterator[tuple[Filter, Sieve]]:
+    def filters(self) -> Iterator[tuple[Filter, Sieve | JoinTask]]:
         """The conditions that events are judged by here, one by one."""
 
     @abstractmethod

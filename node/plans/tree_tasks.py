@@ -23,12 +23,12 @@ from headwater.node.streams.outlets import Outlet
 from headwater.node.tasks.aggregates.completion import Completion
 from headwater.node.tasks.aggregates.planning import asking_rule
 from headwater.node.tasks.aggregates.tallies import Tallies
-from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.task import JoinTask
 from headwater.protocol.analysis.horizons import horizon_us
 from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.analysis.projection import beside_all_of, joinable_components, project
+from headwater.protocol.expressions import Expression
 from headwater.protocol.messages.neighbour import Deploy, Filter, Part, Settled, SettledHere, Stream, Whole
 from headwater.protocol.messages.plans import PlannedRule
 from headwater.protocol.messages.tallies import Tally, TallyAnswer, TallyRequest
@@ -111,25 +111,32 @@ class TreeTasks(PlanTasks):
         return feed
 
     def _filter(self, stream: Filter, work: Work) -> Feed:
-        condition = row_condition(
-            stream.where, self.flow.catalog.type(stream.type), stream.type in self.flow.catalog.composites
-        )
         inputs: list[Feed] = []
         for producer in self.producers(stream.type):
             if producer != HERE:
-                inputs.append(self.inlet(producer, stream, work))
+                rest = Filter(stream.type, self._left_by(producer, stream.where))
+                inputs.append(self.flow.filtered(self.inlet(producer, stream, work), rest))
             else:
-                here = self.local_feeds(stream.type)
-                inputs += here if condition is None else [Sieve(feed, condition) for feed in here]
+                inputs += [self.flow.filtered(feed, stream) for feed in self.local_feeds(stream.type)]
         return inputs[0] if len(inputs) == 1 else Merge(inputs)
 
-    def filters(self) -> Iterator[tuple[Filter, Sieve]]:
+    def filters(self) -> Iterator[tuple[Filter, Sieve | JoinTask]]:
         """The conditions that events are judged by here, one by one."""
         for stream, feed in self.feeds.items():
             if isinstance(stream, Filter):
                 for source in feed.inputs if isinstance(feed, Merge) else (feed,):
                     if isinstance(source, Sieve):
                         yield stream, source
+                    elif isinstance(source, JoinTask) and isinstance(source.stream, Filter):
+                        yield source.stream, source
+
+    def _left_by(self, child: str, where: tuple[Expression, ...], rule: str = "") -> tuple[Expression, ...]:
+        """The remote conditions that this node judges because the child does not. What the child judges, it or a node
+        below has judged on everything that it gives."""
+        judged_below = self.flow.catalog.judged_by(child, where, rule)
+        return tuple(
+            conjunct for conjunct in self.flow.catalog.judged_here(where, rule) if conjunct not in judged_below
+        )
 
     def _evaluate(self, stream: Whole | Part, work: Work, *, here: bool = False) -> Feed:
         """``here``: at this node, even if a child could do it alone."""
@@ -140,8 +147,7 @@ class TreeTasks(PlanTasks):
             else stream.partial.roles
         )
         plan = split(rule, roles, {name: self.producers(name) for name in types_of(rule.pattern)})
-        stays = here or (isinstance(stream, Whole) and not self._everywhere and bool(tables_of(rule)))
-        if plan.delegate is not None and stays:
+        if plan.delegate is not None and (here or self._stays(stream, plan.delegate)):
             groups = joinable_components(rule, roles)
             plan = replace(plan, delegate=None, parts=tuple((plan.delegate, project(rule, group)) for group in groups))
         if plan.delegate is not None:
@@ -168,6 +174,12 @@ class TreeTasks(PlanTasks):
             task.push_pull = PushPull(rule, slots, task.horizon_us, task, values=self._values)
             return task
         return self._task(stream, [feed for feed, _ in inputs.values()])
+
+    def _stays(self, stream: Whole | Part, child: str) -> bool:
+        """Whether what one child could evaluate is evaluated here, because of the remote tables that are reached."""
+        if isinstance(stream, Whole):
+            return not self._everywhere and bool(tables_of(stream.rule))
+        return bool(self._left_by(child, stream.partial.pattern.where, stream.partial.rule.name))
 
     def _hear(self, rule: Rule, work: Work) -> None:
         """Ask for the filters without conditions that a rule needs, so that other rules can do with what they bring."""

@@ -1,6 +1,7 @@
 """Tasks: patterns that a node evaluates over the rows of its feeds.
 
-A *whole* task gives the composite events of a rule; a *partial* one the constituents of its matches, and blockers.
+A *whole* task gives the composite events of a rule; a *partial* one the constituents of its matches, and blockers. A
+*filter* that looks something up is a task, too: its events may wait for elements of remote tables.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headwater.node.streams.blockers import Candidates
 from headwater.node.streams.feeds import Feed, Inlet
 from headwater.node.streams.outbox import identity_of, type_of
 from headwater.protocol.composites import Composite
-from headwater.protocol.messages.neighbour import Part, Whole
+from headwater.protocol.messages.neighbour import Filter, Part, Stream, Whole
 from headwater.protocol.pattern import Chain
 from headwater.protocol.remote import Versions
 
@@ -39,7 +40,7 @@ class JoinTask(Feed):
     def __init__(
         self,
         number: int,
-        stream: Whole | Part,
+        stream: Stream,
         engine: Engine,
         inputs: Sequence[Feed],
         candidates: Iterable[Candidates] = (),
@@ -53,10 +54,10 @@ class JoinTask(Feed):
         self.drives = self.whole or _holds_anchor(stream)
         """Whether decisions here are awaited as soon as they fall due: no node above would know of them to ask. With
         push-pull any part may be the master above, whose events awaken those that would ask."""
-        self._since_us = stream.since_us
+        self._since_us = None if isinstance(stream, Filter) else stream.since_us
         self._from_us = stream.from_us if isinstance(stream, Whole) else None
         self._until_us = stream.until_us if isinstance(stream, Whole) else None
-        self._heard = frozenset(() if isinstance(stream, Whole) else stream.heard)
+        self._heard = frozenset(stream.heard if isinstance(stream, Part) else ())
         self.engine = engine
         self.ordered = engine.ordered()
         self.inputs = tuple(inputs)
@@ -246,7 +247,9 @@ class JoinTask(Feed):
         blocked = self._blocked
         if blocked:
             matches = [match for match in matches if not any(identity_of(row) in blocked for row in _rows(match))]
-        if not self.whole:
+        if isinstance(self.stream, Filter):
+            self.pass_on([row for match in matches for row in _rows(match)], work)
+        elif not self.whole:
             self._give_parts(matches, work)
         elif matches:
             rows = MatchBatch(matches, self._latest_us).between(self._from_us, self._until_us)
@@ -384,9 +387,9 @@ def _rows(match: Composite) -> Sequence[Row]:
     return match[1 : 1 + len(spec.roles)] if spec.plain else [row for _, row in match.parts()]
 
 
-def _holds_anchor(stream: Whole | Part) -> bool:
+def _holds_anchor(stream: Stream) -> bool:
     """Whether a partial rule has the events that complete matches of a chain."""
-    if isinstance(stream, Whole):
+    if not isinstance(stream, Part):
         return False
     root = stream.partial.rule.pattern.root
     return isinstance(root, Chain) and root.anchor.role in stream.partial.roles

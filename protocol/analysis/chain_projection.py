@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection
 
-from headwater.protocol.analysis.conjuncts import staying
+from headwater.protocol.analysis.conjuncts import asks_outside, staying
 from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.expressions import Expression, Same, roles_of
 from headwater.protocol.pattern import Absence, Between, Chain, Pattern, Rule, Selection, Step, Within, leaves
@@ -102,7 +102,8 @@ class ChainView:
     # What a group keeps of the rule
 
     def _stays(self, condition: Expression, group: Collection[str]) -> bool:
-        return bool(staying((condition,), group))
+        """Whether every node that evaluates the group judges the conjunct; not every node reaches remote tables."""
+        return bool(staying((condition,), group)) and not asks_outside(condition)
 
     def _mentioning(self, role: str) -> list[Expression]:
         return [condition for condition in self.where if role in roles_of(condition) or isinstance(condition, Same)]

@@ -12,8 +12,13 @@ def asks_outside(condition: Expression) -> bool:
     return any(isinstance(part, Remote | Parameter) for part in walk(condition))
 
 
+def tables_in(condition: Expression) -> frozenset[str]:
+    """The remote tables that the conjunct looks into."""
+    return frozenset(part.table for part in walk(condition) if isinstance(part, Remote))
+
+
 def staying(where: Iterable[Expression], inside: Collection[str]) -> tuple[Expression, ...]:
-    """The conjuncts that can be judged on one event for each of these roles.
+    """The conjuncts that can be judged on one event for each of these roles, by a node that reaches their tables.
 
     For a repeated role that is any one of its elements: conjuncts that relate several of them are left out.
     """
@@ -22,6 +27,8 @@ def staying(where: Iterable[Expression], inside: Collection[str]) -> tuple[Expre
         for condition in where
         if roles_of(condition)
         and roles_of(condition) <= set(inside)
-        and not asks_outside(condition)
-        and not any(isinstance(part, Fold) or (isinstance(part, Attribute) and part.index) for part in walk(condition))
+        and not any(
+            isinstance(part, Fold | Parameter) or (isinstance(part, Attribute) and part.index)
+            for part in walk(condition)
+        )
     )

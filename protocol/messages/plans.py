@@ -100,6 +100,8 @@ class Share:
     is, evaluate what looks into them themselves."""
     ways: tuple[TableWay, ...] = ()
     """Of the remote tables that the node does not reach itself, or asks a neighbour for first."""
+    reached_from: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Remote tables that not every node reaches, each with the nodes that do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from functools import partial
 from headwater.deploy.simulation.remote import SimulatedTables
 from headwater.node.remote.memory import ENTRY_BYTES
 from headwater.node.remote.policies import POLICIES
+from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.expressions import Attribute, Binary, Expression, Remote
 from headwater.protocol.network import DescribedTable
-from headwater.protocol.pattern import OutputAttribute, Rule, leaves
+from headwater.protocol.pattern import OutputAttribute, Rule, leaves, positive_leaves
 from headwater.protocol.remote import RemoteValue, Versions
 from tests.law.behind import DATA_SETS, drawn, looks_up, with_lookups
 from tests.law.generators import TYPES
@@ -28,6 +29,8 @@ TABLES = ("table", "sets")
 OF_ANOTHER = 0.7
 SHOWN = 0.2
 """How often a composite shows what was looked up."""
+MORE = (0, 0, 1, 1, 2, 3)
+"""How many lookups a rule gets beside those that were comparisons."""
 
 
 def looked_up_case(seed: int, size: Size | None = None) -> NetworkCase:
@@ -35,7 +38,8 @@ def looked_up_case(seed: int, size: Size | None = None) -> NetworkCase:
     case = network_case(seed, size, (COUNTED,))
     rng = random.Random(f"looked up {seed}")
     emitted = Counter(rule.emits for rule in case.network.rules)
-    looking = [of_another(with_lookups(rule, rng), rng) for rule in case.network.rules]
+    more = random.Random(f"more lookups {seed}")
+    looking = [with_more(of_another(with_lookups(rule, rng), rng), more) for rule in case.network.rules]
     rules = tuple(showing(rule, rng) if emitted[rule.emits] == 1 else rule for rule in looking)
     network = replace(case.network, rules=rules, tables=placed(case.network.nodes, rng))
     return replace(case, network=network, tick_us=tick_of(case))
@@ -93,6 +97,26 @@ def of_another(rule: Rule, rng: random.Random) -> Rule:
         return conjunct
 
     return replace(rule, pattern=replace(rule.pattern, where=tuple(map(turned, rule.pattern.where))))
+
+
+def with_more(rule: Rule, rng: random.Random) -> Rule:
+    """The rule with further conditions that look something up: about one event of a source, so that it can be judged
+    where that is born, or about two, which some part of the rule may bring together."""
+    roles = [leaf.role for leaf in leaves(rule.pattern.root) if leaf.type in TYPES]
+    parts = [leaf.role for leaf in positive_leaves(rule.pattern.root) if leaf.type in TYPES]
+    for _ in range(rng.choice(MORE) if roles else 0):
+        role = of = rng.choice(roles)
+        if role in parts and rng.random() < 0.3:
+            of = rng.choice(parts)
+        if rng.random() < 0.7:
+            looked_up: Expression = Remote("table", (Attribute(of, "id"),))
+            condition = Binary(rng.choice(("<", "<=", ">=", ">", "!=")), Attribute(role, "v"), looked_up)
+        else:
+            condition = Binary("in", Attribute(role, "v"), Remote("sets", (Attribute(of, "id"),)))
+        longer = replace(rule, pattern=replace(rule.pattern, where=(*rule.pattern.where, condition)))
+        if not check_rule(longer):
+            rule = longer
+    return rule
 
 
 def element(data: int, table: str, tick_us: int, key: tuple[int, ...]) -> Versions | None:

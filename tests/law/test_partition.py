@@ -30,6 +30,7 @@ from tests.kit.builders import (
     seq,
     trace,
 )
+from tests.law.generators import REMOTE
 from tests.law.partitioned import Divided, Node, random_division, tree_of
 
 
@@ -89,16 +90,19 @@ def test_roles_that_do_not_belong_together_are_not_projected() -> None:
 
 
 def test_a_filter_keeps_only_what_concerns_its_role_alone() -> None:
+    looked_up = ex.Binary("in", ex.Attribute("b", "v"), ex.Remote("table", (ex.Attribute("b", "id"),)))
     of = rule(
         chain("A a", aggregate("p", "avg", "D d", "v", within=3, of="a"), last("B b", 5, "a")),
         "b.v > 3",
         "b.id = a.id",
         "b.v < $p",
-        ex.Binary("in", ex.Attribute("b", "v"), ex.Remote("table", (ex.Attribute("b", "id"),))),
+        looked_up,
+        ex.Binary(">", ex.Attribute("b", "v"), ex.Remote("table", (ex.Attribute("a", "id"),))),
     )
     partial = project(of, ["b"])
     assert partial.single
-    assert partial.pattern == pt.Pattern(pt.Chain(pt.Leaf("b", "B")), rule(chain("B b"), "b.v > 3").pattern.where)
+    own = rule(chain("B b"), "b.v > 3", looked_up).pattern.where
+    assert partial.pattern == pt.Pattern(pt.Chain(pt.Leaf("b", "B")), own)
     assert partial.contests == ()
     assert partial.types == {"B"}
 
@@ -458,7 +462,7 @@ def test_every_part_is_a_valid_pattern_and_every_role_is_covered_once_at_each_ch
         for part in parts:
             assert check_pattern(part.pattern) == []
             assert {leaf.role for leaf in pt.leaves(part.pattern.root)} == set(part.roles)
-            compile_rules([pt.Rule(of.name, part.pattern, "Partial")])
+            compile_rules([pt.Rule(of.name, part.pattern, "Partial")], remote=REMOTE)
             assert all(contest.role in part.roles for contest in part.contests)
             assert not (part.single and part.contests)
             if not part.single:
