@@ -30,7 +30,7 @@ def with_table_terms(tables: Tables) -> Tables:
     """The tables with terms for remote tables that had none: their elements never change and are waited for. Nodes were
     not told which others reach them, and judge what looks into them as they did."""
     terms = {"fresh_us": None, "on_failure": WAIT, "wait_us": 0, "whole": False}
-    reach = {"Share": {"reached_from": EMPTY}, "Catalog": {"node": "", "reached_from": EMPTY}}
+    reach: dict[str, Mapping[str, Any]] = {"Share": {"reached_from": EMPTY}, "Catalog": {"node": "", "reached_from": EMPTY}}
     return with_fields(tables, {"DescribedTable": terms, **reach})
 
 
