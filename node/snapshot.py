@@ -46,7 +46,7 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    upgrades = {1: _with_memory, 2: _with_functions, 3: _with_relay}
+    upgrades = {1: _with_memory, 2: _with_functions, 3: _with_relay, 4: _with_reach}
     return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades=upgrades)
 
 
@@ -95,6 +95,12 @@ def _with_relay(tables: Tables) -> Tables:
             objects.append([entry[cores[entry[-1]]], *inside, len(shapes) - 2])
             entry.insert(-1, [-len(objects)])
     return Tables(shapes, tables.values, objects, tables.root)
+
+
+def _with_reach(tables: Tables) -> Tables:
+    """From format 4: nodes were not told which of them reach which remote tables. They learn it with the next plan."""
+    none: dict[str, Any] = {"reached_from": EMPTY}
+    return with_fields(tables, {"Share": none, "Catalog": {"node": "", **none}})
 
 
 def _classes() -> dict[str, type]:

@@ -20,9 +20,10 @@ RULE_ENCODING: Final = 1
 
 JOURNAL_FILES: Final = 1
 """Segments and snapshot files of a journal (``protocol.journal.files``)."""
-NODE_STATE: Final = 4  # 1 had no remote tables, 2 none that are not steady, and no functions; 3 no ways to tables
+# 1 had no remote tables, 2 none that are not steady, and no functions; 3 no ways to tables, 4 not who reaches them
+NODE_STATE: Final = 5
 """What the snapshot of a node holds (``node.snapshot``)."""
-COORDINATOR_STATE: Final = 4  # as those of a node
+COORDINATOR_STATE: Final = 5  # as those of a node
 """What the snapshot of a coordinator holds (``coordinator.daemon.snapshot``, as the next two)."""
 COORDINATOR_INPUTS: Final = 1
 """Inputs in the journal of a coordinator."""

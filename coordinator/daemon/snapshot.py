@@ -50,7 +50,7 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    upgrades = {1: _with_tables, 2: _with_functions, 3: _with_ways}
+    upgrades = {1: _with_tables, 2: _with_functions, 3: _with_ways, 4: _with_reach}
     return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades=upgrades)
 
 
@@ -72,6 +72,11 @@ def _with_functions(tables: Tables) -> Tables:
 def _with_ways(tables: Tables) -> Tables:
     """From format 3: plans gave no ways to remote tables."""
     return with_fields(tables, {"Share": {"ways": EMPTY}})
+
+
+def _with_reach(tables: Tables) -> Tables:
+    """From format 4: plans did not say which nodes reach which remote tables."""
+    return with_fields(tables, {"Share": {"reached_from": EMPTY}})
 
 
 @cache

@@ -27,11 +27,9 @@ def with_fields(tables: Tables, added: Mapping[str, Mapping[str, Any]]) -> Table
 
 
 def with_table_terms(tables: Tables) -> Tables:
-    """The tables with terms for remote tables that had none: their elements never change and are waited for. Nodes were
-    not told which others reach them, and judge what looks into them as they did."""
+    """The tables with terms for remote tables that had none: their elements never change and are waited for."""
     terms = {"fresh_us": None, "on_failure": WAIT, "wait_us": 0, "whole": False}
-    reach: dict[str, Mapping[str, Any]] = {"Share": {"reached_from": EMPTY}, "Catalog": {"node": "", "reached_from": EMPTY}}
-    return with_fields(tables, {"DescribedTable": terms, **reach})
+    return with_fields(tables, {"DescribedTable": terms})
 
 
 def _shifted(part: Any) -> Any:
