@@ -10,13 +10,14 @@ from typing import Any, Final
 import yaml
 
 from headwater.deploy.descriptions.remote import NAME, part_in
-from headwater.deploy.descriptions.remote_models import AskedPart, PythonPart
+from headwater.deploy.descriptions.remote_models import PythonPart
 from headwater.deploy.network.file import DescribedTables
 from headwater.deploy.network.sections import known_node
 from headwater.deploy.network.yaml_file import Sheet
 from headwater.deploy.network.yaml_tree import Scalar, tree_of
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.network import DescribedTable
+from headwater.protocol.table_descriptions import key_length
 
 EXAMPLE: Final = "write limits: {file: limits.csv}"
 FILES: Final = ("file", "sqlite", "password_file", "token_file")
@@ -52,7 +53,7 @@ def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) 
         everywhere = set(at) == set(nodes)
         text = _text(tree_of(described), sheet.path.parent)
         tables.append(DescribedTable(name, text, () if everywhere else at, *astuple(part.terms)))
-        lengths[name] = len(part.keys) or None if isinstance(part, AskedPart) else None
+        lengths[name] = key_length(text)
     return DescribedTables(tuple(tables), lengths, tuple(only_simulated))
 
 

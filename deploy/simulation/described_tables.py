@@ -12,6 +12,7 @@ from headwater.deploy.simulation.remote import Elements, SimulatedTables
 from headwater.node.engine.waiting import Key
 from headwater.node.remote.guard import Guard
 from headwater.node.remote.policies import DEFAULT
+from headwater.node.remote.provider import ProviderError, Refused
 from headwater.node.remote.tables import Behind
 from headwater.node.remote.threads import LoopThread
 from headwater.protocol.network import Network
@@ -32,8 +33,9 @@ def simulated_tables(network: Network) -> Iterator[SimulatedTables]:
     }
     loop = LoopThread([guard.close for guard in guards.values()])
     try:
-        for guard in guards.values():
-            loop.run(guard.check())
+        wrong = [f"table {name!r}: {error}" for name, guard in guards.items() if (error := _tried(loop, guard))]
+        if wrong:
+            raise Refused("\n".join(wrong))
         elements = {
             name: partial(_asked, loop, guards[name]) if name in guards else _at_hand(table)
             for name, table in tables.items()
@@ -44,6 +46,15 @@ def simulated_tables(network: Network) -> Iterator[SimulatedTables]:
         yield SimulatedTables(elements, LATENCY_US, reached_from=at, strategy=strategy, terms=terms)
     finally:
         loop.close()
+
+
+def _tried(loop: LoopThread, guard: Guard) -> ProviderError | None:
+    """What is wrong with a provider, if anything is."""
+    try:
+        loop.run(guard.check())
+    except ProviderError as error:
+        return error
+    return None
 
 
 def _asked(loop: LoopThread, guard: Guard, key: Key) -> Versions | None:

@@ -67,6 +67,8 @@ class RedisProvider(Provider):
         self._request_s = request_s
         self._bytes_max = answer_bytes_max
         self._client: Redis | None = None
+        self._used: str | None = None
+        """The password with which the client connects."""
 
     async def check(self) -> None:
         await self._asked(lambda client: client.ping())
@@ -115,6 +117,8 @@ class RedisProvider(Provider):
         except ImportError:
             raise driver_missing("redis", "Redis") from None
         password = self._password.read()
+        if password != self._used:
+            await self.close()
         try:
             return await question(self._connected(password))
         except ValueError:  # the address; its text might hold a secret
@@ -131,6 +135,7 @@ class RedisProvider(Provider):
 
     def _connected(self, password: str | None) -> Redis:
         if self._client is None:
+            self._used = password
             from redis.asyncio import Redis
             from redis.asyncio.retry import Retry
             from redis.backoff import NoBackoff

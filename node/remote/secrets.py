@@ -29,6 +29,8 @@ class Secret:
             return None
         text = environment.get(self.variable, "").strip()
         if text:
+            if len(text.splitlines()) > 1:
+                raise Refused(f"the environment variable {self.variable} should hold a secret: one line of text")
             return text
         if file := environment.get(self.variable + FILE_OF_SECRET):
             return _in_file(file)
@@ -44,7 +46,7 @@ def _in_file(file: str) -> str:
         text = raw.decode("utf-8").strip() if len(raw) <= SECRET_BYTES_MAX else ""
     except UnicodeDecodeError:
         text = ""
-    if not text or "\n" in text:
+    if len(text.splitlines()) != 1:
         raise Refused(f"{file} should hold a secret: one line of text")
     return text
 

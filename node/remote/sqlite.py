@@ -55,6 +55,8 @@ class SqliteProvider(Provider):
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         try:
             return await self._threads.run(self._translated, work, *arguments)
+        except TimeoutError as error:
+            raise Unreachable(f"{self.shown}: {error}") from None
         except asyncio.CancelledError:
             # The caller has gone: end the query. The thread still holds the connection, so it is left to it.
             if self._connection is not None:

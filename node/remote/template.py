@@ -9,11 +9,10 @@ from typing import Final
 from headwater.node.remote.provider import Key
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.functions import as_text
+from headwater.protocol.table_descriptions import MANY
 from headwater.protocol.text import suggestion
 
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
-MANY: Final = "keys"
-"""The place of many keys at once."""
 
 
 class Template:

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 END_S_MAX: Final = 1.0  # for giving connections back; a server that does not listen is not waited for
 IDLE_S_MAX: Final = 5.0  # a thread without work ends
+CALLS_MAX: Final = 32  # that have not returned: several times as many as one waits for, so others were given up
 
 
 class LoopThread:
@@ -84,9 +85,14 @@ class Threads:
     def __init__(self) -> None:
         self._idle: list[SimpleQueue[Callable[[], None]]] = []
         """The threads that wait for work, by what they wait at."""
+        self._calls = 0
+        """That have not returned yet."""
 
     async def run(self, call: Callable[..., T], *arguments: Any) -> T:
-        """The result of a call."""
+        """The result of a call; a TimeoutError if too many have never returned."""
+        if self._calls >= CALLS_MAX:
+            raise TimeoutError(f"{self._calls} calls have not returned")
+        self._calls += 1
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
 
@@ -99,8 +105,10 @@ class Threads:
                 error = RuntimeError(f"the call raised StopIteration: {stop}")
             except BaseException as raised:
                 error = raised
-            with suppress(RuntimeError):  # the loop has ended meanwhile
-                loop.call_soon_threadsafe(_settle, answer, result, error)
+            try:
+                loop.call_soon_threadsafe(self._settle, answer, result, error)
+            except RuntimeError:  # the loop has ended meanwhile
+                self._calls -= 1
 
         try:
             jobs = self._idle.pop()
@@ -109,6 +117,15 @@ class Threads:
             threading.Thread(target=_serve, args=(jobs, self._idle), name="remote request", daemon=True).start()
         jobs.put(work)
         return await answer
+
+    def _settle(self, answer: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
+        self._calls -= 1
+        if answer.done():
+            return
+        if error is None:
+            answer.set_result(result)  # type: ignore[arg-type]
+        else:
+            answer.set_exception(error)
 
 
 def _serve(jobs: SimpleQueue[Callable[[], None]], idle: list[SimpleQueue[Callable[[], None]]]) -> None:
@@ -123,12 +140,3 @@ def _serve(jobs: SimpleQueue[Callable[[], None]], idle: list[SimpleQueue[Callabl
             return
         job()
         idle.append(jobs)
-
-
-def _settle(answer: asyncio.Future[T], result: T | None, error: BaseException | None) -> None:
-    if answer.done():
-        return
-    if error is None:
-        answer.set_result(result)  # type: ignore[arg-type]
-    else:
-        answer.set_exception(error)

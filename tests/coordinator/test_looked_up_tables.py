@@ -38,6 +38,26 @@ def test_a_table_that_there_is_not_is_refused_with_those_there_are() -> None:
         read()
 
 
+@pytest.mark.parametrize(
+    ("description", "length"),
+    [
+        ("{keys: [org, card], sqlite: a.db}", 2),
+        ("{http: 'http://h/{org}/{card}'}", 2),
+        ("{redis: 'h:1', key: 'a:{org}:{card}:{org}'}", 2),
+        ("{http: 'http://h?ids={keys}', keys: [id]}", 1),
+        ("{file: names.csv}", None),
+        ("{python: 'a:b'}", None),
+    ],
+)
+def test_a_lookup_with_too_few_or_too_many_values_is_refused(description: str, length: int | None) -> None:
+    tables = DescribedTable("limits", description), DescribedTable("names", "{}")
+    if length in (None, 1):
+        assert read(*tables) == ["Over"]
+    else:
+        with pytest.raises(RequestRefused, match=r"'Over' looks up 1 value in the table 'limits', whose key has 2"):
+            read(*tables)
+
+
 def test_no_node_needs_to_reach_all_tables_of_a_rule() -> None:
     assert read(DescribedTable("limits", "{}", ("p1",)), DescribedTable("names", "{}", ("p2",))) == ["Over"]
 

@@ -120,12 +120,12 @@ class RedisServer(Server):
         command = [REDIS, "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder), "--appendonly", "yes"]
         command += ["--appendfsync", "always", *(["--requirepass", password] if password else [])]
         super().__init__(command, port, folder=folder)
-        self._password = password
+        self.password = password
 
     def execute(self, *words: Any) -> None:
         import redis
 
-        with redis.Redis(port=self.port, password=self._password or None) as client:
+        with redis.Redis(port=self.port, password=self.password or None) as client:
             client.execute_command(*words)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from headwater.deploy.descriptions.remote import described, read_tables, remote_tables
 from headwater.deploy.network.file import read_network
+from headwater.node.remote.provider import Refused
+from headwater.node.remote.secrets import Secret
 from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.remote import RemoteTable, TableTerms
@@ -128,6 +130,21 @@ def test_a_secret_in_the_text_is_refused_and_not_shown(text: str) -> None:
     with pytest.raises(ConfigError, match="secret") as said:
         described("t", text)
     assert "hunter2" not in str(said.value)
+
+
+def test_a_secret_in_the_environment_is_one_line_or_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(" hunter2\n")
+    secret = Secret(variable="KEY")
+    assert secret.read({"KEY": " hunter2\n"}) == "hunter2"
+    assert secret.read({"KEY": "", "KEY_FILE": str(tmp_path / "secret")}) == "hunter2"
+    for environment, sentence in (
+        ({}, "KEY should hold a secret, but is empty or not set"),
+        ({"KEY": "hunter2\r\nX: y"}, "KEY should hold a secret: one line of text"),
+        ({"KEY_FILE": "/no/such/file"}, "cannot read the secret in /no/such/file"),
+    ):
+        with pytest.raises(Refused, match=sentence) as said:
+            secret.read(environment)
+        assert "hunter2" not in str(said.value)
 
 
 def test_what_only_looks_like_a_secret_is_taken() -> None:

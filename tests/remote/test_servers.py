@@ -262,6 +262,51 @@ def test_what_is_wrong_with_redis_is_said_in_a_sentence(
     assert "\n" not in str(said.value)
 
 
+@needs_redis
+def test_a_password_may_be_changed_while_redis_is_asked(redis: RedisServer, secret: str) -> None:
+    async def story() -> list[Any]:
+        guard = Guard(on_redis(redis, secret, "limit:{org}", kind="int").provider, QUICK, table="t")
+        found = [await guard.fetch([("o1",)])]
+        redis.execute("config", "set", "requirepass", "another")
+        redis.password = "another"
+        redis.execute("client", "kill", "type", "normal")  # connections from before would still be let in
+        with pytest.raises(Refused, match="does not accept these credentials"):
+            await guard.fetch([("o2",)])
+        Path(secret).write_text("another")
+        found.append(await guard.fetch([("o2",)]))
+        await guard.close()
+        return [each and each.at(0) for elements in found for each in elements.values()]
+
+    assert asyncio.run(story()) == [1, 2]
+
+
+def redis_with(password: str, server: RedisServer) -> RedisServer:
+    server.password = password
+    return server
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("postgres", marks=needs_postgres), pytest.param("redis", marks=needs_redis)]
+)
+def test_drivers_that_log_everything_show_no_password(
+    kind: str, secret: str, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    server: Any = request.getfixturevalue(kind)
+    table = (
+        on_postgres(server, secret, "select max_limit from limits where org = any(%s)")
+        if kind == "postgres"
+        else on_redis(server, secret, "limit:{org}", kind="float")
+    )
+    with caplog.at_level(logging.DEBUG):
+        (value,) = looked_up(table, "o2")
+        assert isinstance(value, int | float)
+        server.kill()
+        with pytest.raises(Unreachable):
+            fetched(table.provider, "o3")
+        server.start()
+    assert PASSWORD not in caplog.text + repr(table)
+
+
 # --- HTTP -------------------------------------------------------------------------------------------------------------
 
 PAGES = {

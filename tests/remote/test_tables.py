@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from headwater.node.remote.policies import POLICIES
 from headwater.node.remote.provider import BadAnswer, Provider, ProviderError, Refused, Unreachable
 from headwater.node.remote.sqlite import SqliteProvider
 from headwater.node.remote.tables import Behind, Tables
+from headwater.node.remote.threads import CALLS_MAX
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.remote import RemoteTable, TableTerms, Versions
+from tests.kit.patience import until
 
 QUICK = Limits(pause_first_s=0.001, open_s=0.01, request_s=5.0)
 every_strategy = pytest.mark.parametrize("strategy", POLICIES)
@@ -201,6 +204,24 @@ def test_a_function_that_never_returns_is_given_up() -> None:
     ):
         made.by_name["t"].lookup(("a",), 0)
     never.set()
+
+
+def test_calls_that_never_return_are_not_made_without_end() -> None:
+    never = threading.Event()
+    before = threading.active_count()
+    limits = Limits(request_s=0.001, tries=200, pause_first_s=0.0, pause_most_s=0.0, failures_max=1000, wait_s=0.0)
+    with Tables({"t": Behind(CallProvider(lambda key: never.wait()), limits)}) as made:
+        with pytest.raises(Unreachable, match=rf"failed: TimeoutError: {CALLS_MAX} calls have not returned"):
+            made.by_name["t"].lookup(("a",), 0)
+        assert threading.active_count() - before <= CALLS_MAX + 1
+        never.set()
+
+        def is_answered() -> bool:
+            with suppress(Unreachable):
+                return made.by_name["t"].lookup(("b",), 0) is True
+            return False
+
+        until(is_answered, "calls that return make room for others")
 
 
 # --- SQLite and files -------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from headwater.coordinator.daemon.api.models import RuleBody
 from headwater.coordinator.daemon.operations import RequestRefused, already_deployed
-from headwater.protocol.analysis.lookups import tables_of
+from headwater.protocol.analysis.lookups import lookups_of, tables_of
 from headwater.protocol.events import EventType
 from headwater.protocol.function_files import DescribedFunctions, declared
 from headwater.protocol.languages import (
@@ -27,7 +27,8 @@ from headwater.protocol.network import DescribedTable
 from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
-from headwater.protocol.text import listed
+from headwater.protocol.table_descriptions import key_length
+from headwater.protocol.text import listed, plural
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,15 @@ def _check_served(rule: Rule, strategy: str, tables: Collection[DescribedTable])
         raise RequestRefused(
             400, f"rule {rule.name!r} looks into {name!r}, which is no remote table of this network; {hint}"
         )
+    lengths = {table.name: key_length(table.description) for table in tables}
+    for lookup in lookups_of(rule):
+        length, given = lengths[lookup.table], len(lookup.arguments)
+        if length is not None and length != given:
+            raise RequestRefused(
+                400,
+                f"rule {rule.name!r} looks up {plural(given, 'value')} in the table {lookup.table!r}, "
+                f"whose key has {length}",
+            )
 
 
 def read_subscription(
