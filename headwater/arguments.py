@@ -81,11 +81,12 @@ def layout_of(time_column: str, type_column: str, time_unit: TimeUnit | None) ->
     return Layout(time_column, time_unit, type_column)
 
 
-def remote_tables(tables: Mapping[str, Any], strategy: str) -> Tables | None:
-    """What an engine looks values up in, by name of the table; None where it only has objects with ``lookup``."""
-    if all(hasattr(table, "lookup") for table in tables.values()):
+def remote_tables(tables: Mapping[str, Any], strategy: str, *, lineage: bool = False) -> Tables | None:
+    """What an engine looks values up in, by name of the table; None where it only has objects with ``lookup``, and does
+    not note what they give."""
+    if not lineage and all(hasattr(table, "lookup") for table in tables.values()):
         return None
     from headwater.deploy.descriptions.remote import table_from_python
     from headwater.node.remote.tables import Tables
 
-    return Tables({name: table_from_python(name, table) for name, table in tables.items()}, strategy)
+    return Tables({name: table_from_python(name, table) for name, table in tables.items()}, strategy, lineage=lineage)

@@ -90,7 +90,8 @@ class Engine:
     tables to what holds them: a dict of the data, a function (sync or async) of the key, a provider's description such
     as ``{"sqlite": "cards.db", "query": .., "keys": [..]}``, or an object with ``lookup(arguments, ts)``.
     ``remote_strategy`` says how rules come by elements of functions and providers; by default (``hybrid``) events are
-    taken on while elements are fetched. It changes when a match is found, never which.
+    taken on while elements are fetched. It changes when a match is found, never which. With ``lineage`` composites say
+    which values of remote tables they rest on (``Composite.remote()``, and ``"remote"`` in their JSON form).
 
     ``run`` evaluates a whole input from the start, so one engine serves any number of inputs. A program that receives
     events one after the other uses ``feed``, ``advance`` and ``close`` (or ``run`` with ``lateness_us``) instead; these
@@ -106,9 +107,10 @@ class Engine:
         functions: Functions | Mapping[str, Callable[..., Value]] | None = None,
         remote: Mapping[str, Any] | None = None,
         remote_strategy: RemoteStrategy = "hybrid",
+        lineage: bool = False,
     ) -> None:
         self._functions = registered(functions)
-        self._tables = remote_tables(remote or {}, remote_strategy)
+        self._tables = remote_tables(remote or {}, remote_strategy, lineage=lineage)
         self._remote = dict(remote or {}) if self._tables is None else self._tables.memory.tables
         self._types = declared_list(types)
         self._sources: list[Source] | None = None

@@ -335,9 +335,10 @@ class NodeCore:
 
     def _came(self, elements: Sequence[tuple[str, Key, Versions | None]], work: Work) -> None:
         """Elements have come: whatever waits for them goes on, here and at neighbours."""
-        supplied = [element for element in elements if self.memory.supply(*element)]
-        if len(supplied) < len(elements):
-            work.report("unasked_elements", len(elements) - len(supplied))
+        stamped = [(table, key, self.memory.stamped(table, element)) for table, key, element in elements]
+        supplied = [element for element in stamped if self.memory.supply(*element)]
+        if len(supplied) < len(stamped):
+            work.report("unasked_elements", len(stamped) - len(supplied))
         for table, key, _ in supplied:
             self._failed.pop((table, key), None)
         self.relay.came(supplied, work)

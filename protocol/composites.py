@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgpack
 
@@ -43,10 +43,29 @@ class CompositeSpec:
     """Of each attribute that is but a value of one event of the match: its binding in a composite, and the column."""
 
 
+class LookedUp(NamedTuple):
+    """A value of a remote table that a match rests on."""
+
+    table: str
+    key: tuple[Value, ...]
+    value: Any
+    fetched_us: int | None = None
+    """When it came; None: it was at hand from the start."""
+    on_failure: str = ""
+    """If it could not be had: what was done instead."""
+
+    def to_json(self) -> dict[str, Any]:
+        said = {"table": self.table, "key": list(self.key), "value": self.value, "fetched": self.fetched_us}
+        return said | {"on_failure": self.on_failure} if self.on_failure else said
+
+
 class Composite(tuple[Any, ...]):
     """A composite event. Two finds of the same match are equal and have the same ``id``."""
 
     __slots__ = ()
+
+    looked_up: tuple[LookedUp, ...] = ()
+    """The values of remote tables that it rests on itself, where these are said."""
 
     @property
     def spec(self) -> CompositeSpec:
@@ -132,7 +151,7 @@ class Composite(tuple[Any, ...]):
             if isinstance(inner, Composite):
                 part["id"] = inner.id
             parts.append(part)
-        return {
+        said = {
             "id": self.id,
             "type": self.type,
             "ts": self.ts,
@@ -142,6 +161,17 @@ class Composite(tuple[Any, ...]):
             "attributes": self.attributes,
             "events": parts,
         }
+        if remote := self.remote():
+            said["remote"] = [value.to_json() for value in remote]
+        return said
+
+    def remote(self) -> list[LookedUp]:
+        """The values of remote tables that it rests on, with those of the composites among its parts, each once."""
+        found = dict.fromkeys(self.looked_up)
+        for _, row in self.parts():
+            if isinstance(row[3], Composite):
+                found |= dict.fromkeys(row[3].remote())
+        return list(found)
 
     def __lt__(self, other: object) -> bool:
         # Rows of composites with the same end meet here; a primitive row with that key comes before them all.
@@ -165,6 +195,22 @@ class Composite(tuple[Any, ...]):
         inner = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
         parts = " ".join(f"{role}:{row[1]}#{row[2]}" for role, row in self.parts())
         return f"{self.type}({inner})@{self.ts} [{parts}]"
+
+
+class InformedComposite(Composite):
+    """A composite event that says which values of remote tables it rests on."""
+
+    looked_up: tuple[LookedUp, ...]
+
+
+def informed(composite: Composite, looked_up: Iterable[LookedUp]) -> Composite:
+    """The composite with these values."""
+    values = tuple(looked_up)
+    if not values:
+        return composite
+    says = InformedComposite(composite)
+    says.looked_up = values
+    return says
 
 
 def rows_of(composites: Sequence[Composite]) -> list[tuple[Any, ...]]:
@@ -197,13 +243,14 @@ def own_key(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def to_wire(composite: Composite) -> list[Any]:
-    """Plain data that msgpack can hold: ``[rule, version, type, [value, ..], [part, ..]]``.
+    """Plain data that msgpack can hold: ``[rule, version, type, [value, ..], [part, ..]]``; a composite that says which
+    values of remote tables it rests on has a last entry ``[[table, key, value, fetched, on_failure], ..]``.
 
     A part is ``[role, ts, node, seq, type]``, or ``[role, composite on the wire]``. Of events only what names them
     travels; the attributes of the composite itself go along as values.
     """
     spec = composite.spec
-    return [
+    plain = [
         spec.rule,
         spec.version,
         spec.type.name,
@@ -213,6 +260,9 @@ def to_wire(composite: Composite) -> list[Any]:
             for role, row in composite.parts()
         ],
     ]
+    if composite.looked_up:
+        plain.append([[_plain(field) for field in value] for value in composite.looked_up])
+    return plain
 
 
 def from_wire(data: Any, specs: Mapping[tuple[str, int], CompositeSpec]) -> Composite:
@@ -222,7 +272,7 @@ def from_wire(data: Any, specs: Mapping[tuple[str, int], CompositeSpec]) -> Comp
     The rows of primitive parts have no attribute values. Anything else than such data is an EventError.
     """
     try:
-        rule, version, type_name, values, parts = data
+        rule, version, type_name, values, parts, *said = data
         spec = specs.get((rule, version))
         if spec is None:
             raise EventError(f"a composite event of rule {rule!r} version {version!r}, which is not known here")
@@ -245,9 +295,19 @@ def from_wire(data: Any, specs: Mapping[tuple[str, int], CompositeSpec]) -> Comp
             bindings.append((tuple(rows) if repeated else rows[0]) if rows else None)
         if not parts or (spec.plain and None in bindings):
             raise EventError(f"a composite event of rule {rule!r} lacks parts")
-        return Composite((spec, *bindings, tuple(_value(value) for value in values)))
+        composite = Composite((spec, *bindings, tuple(_value(value) for value in values)))
+        return informed(composite, _looked_up(*said)) if said else composite
     except (TypeError, ValueError, LookupError, RecursionError) as error:
         raise EventError(f"not a composite event: {error!r}") from error
+
+
+def _looked_up(said: Any) -> list[LookedUp]:
+    found = [LookedUp(*map(_value, fields)) for fields in said]
+    for value in found:
+        kinds = type(value.table), type(value.key), type(value.on_failure), type(value.fetched_us)
+        if kinds[:3] != (str, tuple, str) or kinds[3] not in (int, type(None)):
+            raise EventError(f"a composite event rests on a malformed value {value!r:.60}")
+    return found
 
 
 def wire_spec(rule: Rule) -> CompositeSpec:

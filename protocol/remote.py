@@ -35,6 +35,8 @@ class TableTerms:
     """What becomes of a comparison whose element cannot be had: it waits, it is false, or it is true."""
     wait_us: int = 0
     """Unless it waits: how long the provider is asked again before that is decided."""
+    lineage: bool = False
+    """Whether composites say the values that they rest on; where ``fresh_us`` is given, they always do."""
     whole: bool = False
     """Whether an answer holds more keys than were asked for: all that belong to the same whole."""
 

@@ -39,9 +39,8 @@ class JsonLines:
 
     def line(self, composite: Composite) -> str:
         parts = list(composite.parts())
-        for _, row in parts:
-            if isinstance(row[3], Composite):
-                return _encode(composite.to_json()) + "\n"
+        if composite.looked_up or any(isinstance(row[3], Composite) for _, row in parts):
+            return _encode(composite.to_json()) + "\n"
         spec = composite.spec
         opening, middle, attributes, roles = self._shared.get(spec) or self._share(spec)
         times = [row[0] for _, row in parts]

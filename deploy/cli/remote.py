@@ -43,14 +43,28 @@ RemoteCacheOption = Annotated[
 ]
 
 
+LineageOption = Annotated[
+    bool,
+    typer.Option(
+        "--lineage",
+        help="Composite events say which values of remote tables they rest on. Of tables with fresh: they always do.",
+    ),
+]
+
+
 def tables_of(
-    options: Sequence[str] | None, unit: TimeUnit | None, strategy: str = DEFAULT, cache: str = "64MB"
+    options: Sequence[str] | None,
+    unit: TimeUnit | None,
+    strategy: str = DEFAULT,
+    cache: str = "64MB",
+    *,
+    lineage: bool = False,
 ) -> Tables:
     if not options:
         return Tables({}, strategy, bytes_of(cache))
     from headwater.deploy.descriptions.remote import remote_tables  # it needs pydantic, which takes long to import
 
-    return Tables(remote_tables(options, unit), strategy, bytes_of(cache))
+    return Tables(remote_tables(options, unit), strategy, bytes_of(cache), lineage=lineage)
 
 
 def files_of(options: Sequence[str] | None) -> list[str]:
@@ -110,5 +124,5 @@ def _line_of(tables: Tables, name: str) -> bool:
     started_s = time.monotonic()
     shown, error = tables.tried(name)
     took = f", {seconds(time.monotonic() - started_s)}" if shown != AT_HAND else ""
-    print(f"remote {name}: {error}" if error else f"remote {name}: fine, {shown}{took}, {tables.kind(name)}")
+    print(f"remote {name}: {error}" if error else f"remote {name}: fine, {shown}, {tables.kind(name)}{took}")
     return error is None

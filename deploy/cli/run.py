@@ -17,7 +17,14 @@ from headwater.deploy.cli.evaluation import Evaluation
 from headwater.deploy.cli.function_files import load_functions
 from headwater.deploy.cli.output import any_number_of_digits, show_count
 from headwater.deploy.cli.progress import ProgressLine
-from headwater.deploy.cli.remote import RemoteCacheOption, RemoteOption, RemoteStrategyOption, files_of, tables_of
+from headwater.deploy.cli.remote import (
+    LineageOption,
+    RemoteCacheOption,
+    RemoteOption,
+    RemoteStrategyOption,
+    files_of,
+    tables_of,
+)
 from headwater.deploy.cli.rule_warnings import warn_of_slips
 from headwater.deploy.cli.rules_and_trace import prepare
 from headwater.deploy.cli.tables import print_table
@@ -67,6 +74,7 @@ def run(
     remote: RemoteOption = None,
     remote_strategy: RemoteStrategyOption = DEFAULT,
     remote_cache: RemoteCacheOption = "64MB",
+    lineage: LineageOption = False,
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
@@ -109,7 +117,7 @@ def run(
     lateness_us = None if lateness is None else duration_us(lateness)
     emit_live = source.is_stream if live is None else live
     registered = load_functions(functions)
-    tables = tables_of(remote, layout.time_unit, remote_strategy, remote_cache)
+    tables = tables_of(remote, layout.time_unit, remote_strategy, remote_cache, lineage=lineage)
     sources = read_sources(rules)
     _refuse_to_overwrite([trace, *rules, *files_of(remote), *([functions] if functions else [])], out, late_out)
     streaming = source.is_stream or lateness_us is not None

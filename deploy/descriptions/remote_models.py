@@ -28,7 +28,7 @@ from headwater.node.remote.tables import Behind
 from headwater.node.remote.template import Template
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.remote import STEADY, LookupTable, RemoteTable, TableTerms
+from headwater.protocol.remote import LookupTable, RemoteTable, TableTerms
 from headwater.protocol.text import listed
 
 EXAMPLE: Final = "write NAME={file: regions.csv}, or name another provider"
@@ -62,12 +62,22 @@ def _yes(text: Scalar) -> bool:
     return text in ("yes", "true")
 
 
+def _says(text: Scalar) -> bool:
+    if text not in ("yes", "no", "true", "false"):
+        raise wrong("lineage: is yes or no", "yes: composite events say which values they rest on")
+    return text in ("yes", "true")
+
+
 class TablePart(FilePart):
     """One table and its provider."""
 
     WHAT: ClassVar = "the table <0>"
     EXAMPLE: ClassVar = EXAMPLE
     LACKS: ClassVar = "the table has no {missing}:"
+
+    lineage: Annotated[bool, TextEntry("lineage", "", _says)] = Field(
+        False, description="Whether composite events say which values they rest on."
+    )
 
     @property
     def word(self) -> str:
@@ -76,7 +86,7 @@ class TablePart(FilePart):
     @property
     def terms(self) -> TableTerms:
         """What lookups in it mean beyond what its data say."""
-        return STEADY
+        return TableTerms(lineage=self.lineage)
 
     def table(self, place: DescribedAt) -> LookupTable | Behind:
         raise NotImplementedError
@@ -109,7 +119,7 @@ class AskedPart(TablePart):
 
     @property
     def terms(self) -> TableTerms:
-        return TableTerms(self.fresh)
+        return TableTerms(self.fresh, lineage=self.lineage)
 
     def table(self, place: DescribedAt) -> Behind:
         return Behind(self.provider(place, [str(key) for key in self.keys]), self.limits, self.terms)
@@ -129,11 +139,11 @@ class FileTablePart(TablePart):
         description="CSV, JSON lines or Parquet."
     )
 
-    def table(self, place: DescribedAt) -> RemoteTable:
-        return FileProvider(place.file(str(self.file)), place.unit).table()
+    def table(self, place: DescribedAt) -> RemoteTable | Behind:
+        return self.behind(place) if self.lineage else FileProvider(place.file(str(self.file)), place.unit).table()
 
     def behind(self, place: DescribedAt) -> Behind:
-        return Behind(FileProvider(place.file(str(self.file)), place.unit))
+        return Behind(FileProvider(place.file(str(self.file)), place.unit), terms=self.terms)
 
 
 class QueryPart(AskedPart):

@@ -27,6 +27,7 @@ from typing import Any, Final
 from headwater.node.engine.codegen.rules import RulePlan
 from headwater.node.engine.counting import TooManyChoices
 from headwater.node.engine.intake import Handler, Row, all_of, reordering, widening
+from headwater.node.engine.lineage import Lineage, NotingTable, table_of
 from headwater.node.engine.next_match import NextMatch
 from headwater.node.engine.next_plan import NextPlan
 from headwater.node.engine.program import Program, compile_rules
@@ -36,6 +37,7 @@ from headwater.node.engine.snapshot import WaitingState, decode_snapshot, encode
 from headwater.node.engine.store import Store
 from headwater.node.engine.waiting import Asking, RemoteMemory
 from headwater.node.engine.waiting_match import AskingNextMatch
+from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError, EventError, HeadwaterError, RuleError
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
@@ -102,7 +104,7 @@ class Engine:
         if self.program.asked:
             if memory is None:
                 raise ConfigError(f"the elements of {listed(self.program.asked)} are asked for, but of no memory")
-            self.asking = Asking(memory, [plan.rule.name for plan, _ in self.program.plans])
+            self.asking = Asking(memory, [plan.rule.name for plan, _ in self.program.plans], table_of)
         self._queue: deque[tuple[str, Any]] = deque()
         """What was given to the engine while it paused, in order."""
         self.watermark: float = -FOREVER
@@ -145,8 +147,15 @@ class Engine:
             columns = tuple(own.get(name) for name in program.columns[plan.rule.emits].position)
             running = _Running(plan, matches[plan.out], over[f"v{plan.number}"], self._stores[place], [], columns, [0])
             self._stores[place].accept += [self._acceptor(running)] * len(plan.checks)
+            if self.asking is not None and not plan.counts and self._says_what_it_rests_on(plan):
+                pool = self._stores[place].compiled.pool
+                self._stores[place].lineage[plan.number] = Lineage(plan, program.columns, pool)
             self._running.append(running)
         self._link()
+
+    def _says_what_it_rests_on(self, plan: RulePlan) -> bool:
+        assert self.asking is not None
+        return any(isinstance(self.asking.tables.get(table), NotingTable) for table in tables_of(plan.rule))
 
     def _machine(self, plan: NextPlan) -> NextMatch:
         if self.asking is None or not plan.asks:

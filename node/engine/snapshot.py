@@ -17,7 +17,15 @@ import msgpack
 from headwater.node.engine.store import Store, StoreState
 from headwater.node.engine.waiting import MISSING, HeldEvaluation
 from headwater.node.engine.waiting_match import DoubtedRun, with_doubts
-from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
+from headwater.protocol.composites import (
+    Composite,
+    CompositeSpec,
+    LookedUp,
+    carrying_spec,
+    from_wire,
+    informed,
+    to_wire,
+)
 from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import EventType
 from headwater.protocol.remote import saved_versions
@@ -76,6 +84,8 @@ class _Table:
                     entry = [_FROM_OUTSIDE, to_wire(value)]
                 else:
                     entry = [rule, [self.ref(binding) for binding in value[1:]]]
+                    if value.looked_up:
+                        entry.append([[self.ref(field) for field in said] for said in value.looked_up])
             else:
                 entry = [_PLAIN, [self.ref(item) for item in value]]
             number = self._numbers[id(value)] = len(self.entries)
@@ -202,12 +212,16 @@ def decode_snapshot(
 
     try:
         specs = {(spec.rule, spec.version): spec for spec in map(_spec, plain_specs)}
-        for rule, inside in entries:
+        for rule, inside, *said in entries:
             if rule == _FROM_OUTSIDE:
                 table.append(from_wire(inside, specs))
                 continue
             values = tuple(map(value, inside))
-            table.append(values if rule == _PLAIN else Composite((running[rule].plan.spec, *values)))
+            if rule == _PLAIN:
+                table.append(values)
+                continue
+            looked_up = [LookedUp(*map(value, fields)) for fields in said[0]] if said else ()
+            table.append(informed(Composite((running[rule].plan.spec, *values)), looked_up))
         states = [_state(store, saved_store, value) for store, saved_store in zip(stores, saved, strict=True)]
         waiting = _waiting(saved_waiting, watermark, value)
     except (KeyError, IndexError, TypeError, ValueError, EventError) as error:

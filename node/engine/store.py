@@ -17,9 +17,10 @@ from typing import Any, Protocol, cast
 from headwater.node.engine import waiting
 from headwater.node.engine.codegen.store_builder import CompiledStore
 from headwater.node.engine.intake import all_of
+from headwater.node.engine.lineage import Lineage
 from headwater.node.engine.runtime import NAMES, Row
 from headwater.node.engine.waiting import Asking, Counted, Doubtful, HeldEvaluation, NotAtHand, Site
-from headwater.protocol.composites import Composite
+from headwater.protocol.composites import Composite, LookedUp
 from headwater.protocol.events import EventType
 
 CHUNK_EVENTS = 1024  # after this many events an ordered store decides and frees, even within one long advance
@@ -122,6 +123,8 @@ class Store:
         self.failed: Callable[[Exception], None] = _raise
         """Called when a row or a decision fails; if it returns, the next one is looked at."""
         self.accept: list[Callable[[Composite], None]] = []
+        self.lineage: dict[int, Lineage] = {}
+        """By the number of a rule whose matches say what they rest on: what tells them."""
         self._counted = self._classes()
         self._bind()
 
@@ -346,7 +349,10 @@ class Store:
             if misses[0] != before:
                 self.take_back(rule, marks)
                 self._hold_trigger(rule, again, row)
-            elif state.doubtful:
+                return
+            if self.lineage:
+                self.tell_new(rule, marks)
+            if state.doubtful:
                 self.judge_doubtful(rule)
 
         return trigger
@@ -433,7 +439,10 @@ class Store:
             what = ("match", check, match, deadline)
             self.hold(rule, what, end_ts=match.ts, keeps_ts=keeps_ts, again=held)
         elif verdict:
-            self.accept[check](match if verdict is True else verdict)
+            found = match if verdict is True else verdict
+            if rule in self.lineage:
+                found = self.lineage[rule].tell(found, asking.used, match.looked_up)
+            self.accept[check](found)
 
     def retry(self, held: HeldEvaluation) -> None:
         """Go on with an evaluation whose elements are there."""
@@ -466,8 +475,27 @@ class Store:
         if asking.misses[0] != before:
             self.take_back(held.rule, marks)
             self._hold_trigger(held.rule, again, row, held)
-        elif state.doubtful:
+            return
+        self.tell_new(held.rule, marks)
+        if state.doubtful:
             self.judge_doubtful(held.rule)
+
+    def tell_new(self, rule: int, marks: tuple[int, ...], before: Iterable[LookedUp] = ()) -> None:
+        """Tell the matches that an evaluation has added since what they rest on; ``before``: beside what it has looked
+        up."""
+        lineage = self.lineage.get(rule)
+        if lineage is None:
+            return
+        assert self._asking is not None
+        state = self.state
+        given, _, fresh, numbered, doubtful = marks
+        lists: list[tuple[list[Any], int, int]] = [
+            (self._names[f"o{rule}"], given, -1),
+            (state.fresh, fresh, 3),
+            (state.fresh_numbered, numbered, 3),
+            (state.doubtful, doubtful, 1),
+        ]
+        lineage.tell_new(lists, self._asking.used, before)
 
     def settle(self) -> None:
         """Evaluations that were held have gone on: decide and free what can be, now."""

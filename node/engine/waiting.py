@@ -105,6 +105,10 @@ class RemoteMemory(Protocol):
         """Whether a lookup in the table gives the same whenever it is made."""
         ...
 
+    def records(self, table: str) -> bool:
+        """Whether composites say what was looked up in the table."""
+        ...
+
 
 class Counted(Protocol):
     """Partial matches that have bound the key of a lookup, by key."""
@@ -316,8 +320,13 @@ class Site:
 class Asking:
     """What one engine asks for: the misses of the evaluation that is running, and the evaluations that are held."""
 
-    def __init__(self, memory: RemoteMemory, rules: Sequence[str]) -> None:
-        """``rules``: the names of the engine's rules, by their numbers."""
+    def __init__(
+        self,
+        memory: RemoteMemory,
+        rules: Sequence[str],
+        table_of: Callable[[str, Callable[[Key], Any], Asking], AskedTable] = AskedTable,
+    ) -> None:
+        """``rules``: the names of the engine's rules, by their numbers; ``table_of`` makes tables for its code."""
         self.memory = memory
         self._rules = rules
         self.waiting_of = [memory.waiting(rule) for rule in rules]
@@ -344,10 +353,13 @@ class Asking:
         self._keeps: dict[int, Least] = {}
         self._pausing = 0
         self.tables: dict[str, AskedTable] = {}
+        self._table_of = table_of
+        self.used: dict[tuple[str, Key, int], Any] = {}
+        """Of these lookups, those of the running evaluation with what they gave."""
 
     def table(self, name: str) -> AskedTable:
         if name not in self.tables:
-            self.tables[name] = AskedTable(name, self.memory.finder(name), self)
+            self.tables[name] = self._table_of(name, self.memory.finder(name), self)
         return self.tables[name]
 
     def counted(self, rule: int, name: str, table: str, horizon: int, *, numbered: bool, early: bool) -> Counted | None:
@@ -368,6 +380,8 @@ class Asking:
         self._rule = rule
         if self.postponed:
             self.postponed = {}
+        if self.used:
+            self.used = {}
         self.needs = needs if needs is not None else {}
         self._one_by_one = self.waiting_of[rule].one_by_one
 

@@ -29,7 +29,9 @@ from headwater.node.engine.waiting import (
     Timing,
 )
 from headwater.protocol.analysis.lookups import tables_of
+from headwater.protocol.composites import LookedUp
 
+NO_STAGE: Final = -1
 ROWS_BETWEEN_DECISIONS: Final = 256  # events after which it is decided again where it pays to go on in doubt
 
 
@@ -72,6 +74,11 @@ def doubts_of(run: Run) -> Doubts:
     return run.doubts if isinstance(run, DoubtedRun) else ()
 
 
+def values_of(doubts: Doubts) -> list[LookedUp]:
+    """The values that a run rests on, where runs carry them."""
+    return [LookedUp(*value) for doubt in doubts if doubt.stage == NO_STAGE for value in doubt.run]
+
+
 class AskingNextMatch(NextMatch):
     """The open runs of one rule that looks something up."""
 
@@ -83,8 +90,10 @@ class AskingNextMatch(NextMatch):
         for name, entries in self.watching.items():
             for stage, following, takes in entries:
                 self._following[stage.number][name] = following, takes
-        self._may_split = all(map(asking.memory.is_steady, tables_of(self.plan.rule)))
-        """The two that come of a split run must be decided by the same value."""
+        tables = tables_of(self.plan.rule)
+        self._records = not all(map(asking.memory.is_steady, tables)) or any(map(asking.memory.records, tables))
+        """Whether runs carry what they rest on. None of them splits then: the two that come of a run must be decided by
+        the same value."""
         self._splitting = {stage.number: True for stage in self.stages}
         """Whether it pays at a stage to go on in doubt."""
         self._opened = [0] * len(self.stages)
@@ -197,7 +206,8 @@ class AskingNextMatch(NextMatch):
         asking, number, needs = self._asking, self._number, self._needs
         asking.begin(number, needs)
         # Most runs rest on no doubt and are only refused by the event, or wait for it all together: that must be quick.
-        accept = self.accept[following[0].number] if len(following) == 1 and not takes and not stage.many else None
+        is_simple = len(following) == 1 and not takes and not stage.many and not self._records
+        accept = self.accept[following[0].number] if is_simple else None
         splits = accept is not None and self._splits(following[0])
         for run in runs:
             if accept is not None and run.__class__ is tuple:
@@ -231,7 +241,7 @@ class AskingNextMatch(NextMatch):
         if verdict is None or (verdict & UNSURE and not self._splits(stage)):
             return False
         if verdict & ~UNSURE == ACCEPTED:
-            doubts = (Doubt(stage.number, (), row, True),) if verdict & UNSURE else ()
+            doubts = (Doubt(stage.number, (), row, True),) if verdict & UNSURE else self._basis(())
             self._asking.want_noted()
             moved.append((stage, doubted(([row] if stage.many else row,), doubts, self._asking.supplies)))
         return True
@@ -245,7 +255,7 @@ class AskingNextMatch(NextMatch):
 
     def _splits(self, stage: NextStage) -> bool:
         waiting = self._asking.waiting_of[self._number]
-        if not self._may_split:
+        if self._records:
             return False
         if waiting.stages_in_doubt is not None:
             return waiting.postpones and waiting.stages_in_doubt > 0
@@ -277,7 +287,10 @@ class AskingNextMatch(NextMatch):
         doubts = doubts_of(run)
         verdicts = [(after, self._verdict(after, run, row)) for after in following]
         if any(v is None or (v & UNSURE and (takes or not self._splits(after))) for after, v in verdicts) or (
-            doubts and any(verdict for _, verdict in verdicts) and self._doubts_too_long(stage, doubts)
+            doubts
+            and not self._records
+            and any(verdict for _, verdict in verdicts)
+            and self._doubts_too_long(stage, doubts)
         ):
             return False
         before = (*run[:-1], tuple(run[-1])) if stage.many else run
@@ -286,7 +299,7 @@ class AskingNextMatch(NextMatch):
         used = False
         for after, verdict in verdicts:
             assert verdict is not None
-            rests_on = doubts
+            rests_on = self._basis(doubts)
             if verdict & UNSURE:
                 doubt = Doubt(after.number, tuple(before), row, True)
                 refused.append(doubt._replace(accepted=False))
@@ -302,11 +315,21 @@ class AskingNextMatch(NextMatch):
                     return False
                 if taken:
                     run[-1].append(row)
+                    doubts = self._basis(doubts)
             kept.append(doubted(run, (*doubts, *refused), self._seen))
         if refused:
             self._asking.want_noted()
         moved += new
         return True
+
+    def _basis(self, doubts: Doubts) -> Doubts:
+        """What a run rests on that goes on with what was just looked up. Where runs carry the values, the first doubt
+        holds them and is none: it is of no stage."""
+        used = self._asking.used
+        if not used:
+            return doubts
+        said = dict.fromkeys((*values_of(doubts), *used.values()))
+        return (Doubt(NO_STAGE, tuple(map(tuple, said)), (), True),)
 
     @property
     def _seen(self) -> int:
@@ -323,7 +346,7 @@ class AskingNextMatch(NextMatch):
     def _settled(self, run: Run) -> Run | None:
         """The run without its first doubts, as far as they are resolved; None if one of these was not so. Doubts that
         follow an open one are looked at later: often they wait for the same element."""
-        if not isinstance(run, DoubtedRun) or run.seen == self._asking.supplies:
+        if self._records or not isinstance(run, DoubtedRun) or run.seen == self._asking.supplies:
             return run
         noted = dict(self._asking.noted)
         resolved = 0
@@ -364,7 +387,7 @@ class AskingNextMatch(NextMatch):
         asking, store = self._asking, self._store
         asking.begin(self._number, self._needs)
         open_doubts = False
-        for doubt in doubts_of(run):
+        for doubt in () if self._records else doubts_of(run):
             is_so = self._is_so(doubt)
             if is_so is None:
                 open_doubts = True
@@ -382,6 +405,7 @@ class AskingNextMatch(NextMatch):
             what = ("finish", self._number, stage.number, tuple(run), doubts_of(run), ts)
             self._hold(what, end_ts, ts)
         else:
+            store.tell_new(self._number, marks, values_of(doubts_of(run)))
             store.judge_doubtful(self._number)
 
     # --------------------------------------------------------------------------------------------------------- waiting

@@ -123,7 +123,7 @@ class Fetcher:
                 continue  # if something needs one of them after all, it is asked for once more
             self.memory.took(answer.table, answer.took_s * 1e6)
             for key in answer.keys:
-                element = answer.elements.get(key)
+                element = self.memory.stamped(answer.table, answer.elements.get(key))
                 if self.memory.supply(answer.table, key, element):
                     taken.append(((answer.table, key), element))
                     for engine in self._engines:

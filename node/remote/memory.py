@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple, dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import msgpack
@@ -19,11 +20,26 @@ from headwater.node.remote.policies import DEFAULT, policy_named
 from headwater.node.remote.prefetching import KeyClass
 from headwater.node.remote.provider import plain_key
 from headwater.node.remote.utility import DEFAULT_WEIGHTS, Utility, Weights
-from headwater.protocol.remote import ACCEPT, STEADY, LookupTable, TableTerms, Versions
+from headwater.protocol.remote import ACCEPT, STEADY, LookupTable, RemoteValue, TableTerms, Versions
 
 __all__ = ["CACHE_BYTES", "ENTRY_BYTES", "Memory"]
 
 AHEAD_MAX: Final = 1000  # fetches under way that nothing needs yet; more would only delay those that something needs
+
+
+class ElementAtHand:
+    """What a table that is at hand has for a key."""
+
+    __slots__ = ("_key", "_table")
+
+    fetched_us = None
+
+    def __init__(self, table: LookupTable, key: Key) -> None:
+        self._table = table
+        self._key = key
+
+    def at(self, ts: int) -> RemoteValue:
+        return self._table.lookup(self._key, ts)
 
 
 @dataclass(slots=True)
@@ -63,7 +79,10 @@ class Memory:
         no snapshot holds: a node that is restored decides what it has decided then."""
         self.lookups = {table: Lookups() for table in asked}
         self.terms = dict(terms or {})
-        self.tables: dict[str, Any] = {**{table: self.marker(table) for table in self.lookups}, **(at_hand or {})}
+        self._at_hand = {table: given for table, given in (at_hand or {}).items() if self.records(table)}
+        """Tables with everything at hand whose values composites say: rules ask for them as for others."""
+        asked = (*self.lookups, *self._at_hand)
+        self.tables: dict[str, Any] = {**(at_hand or {}), **{table: self.marker(table) for table in asked}}
         self._policy = policy_named(policy)
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
         self._foresight = foresight
@@ -114,6 +133,8 @@ class Memory:
         return waiting if self._foresight or waiting.only_last else replace(waiting, postpones=False)
 
     def finder(self, table: str) -> Callable[[Key], Any]:
+        if table in self._at_hand:
+            return partial(ElementAtHand, self._at_hand[table])
         find, lookups = self._cache.finder(table, self._used), self.lookups_of(table)
         fresh_us = self.terms_of(table).fresh_us
 
@@ -139,6 +160,18 @@ class Memory:
 
     def is_steady(self, table: str) -> bool:
         return self.terms_of(table).is_steady
+
+    def records(self, table: str) -> bool:
+        terms = self.terms_of(table)
+        return terms.fresh_us is not None or terms.lineage
+
+    def stamped(self, table: str, element: Versions | None) -> Versions | None:
+        """The element with the time at which it comes, where composites say that."""
+        if not self.records(table):
+            return element
+        if element is None:
+            return Versions((), (), self.time_us())
+        return element if element.fetched_us is not None else element._replace(fetched_us=self.time_us())
 
     def time_us(self) -> int:
         return self.now_us if self._clock is None else self._clock()
@@ -210,6 +243,8 @@ class Memory:
     ) -> KeyClass | None:
         """What counts the partial matches of a class and fetches what they will need; None if that is of no use under
         the rule's policy."""
+        if table in self._at_hand:
+            return None
         prefetches = self._policies.get(rule, self._policy).prefetches and self._cache.bytes_max > 0
         if not self._foresight or not (prefetches or self._by_utility):
             return None

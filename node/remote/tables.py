@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from headwater.node.engine import Engine, Program
@@ -67,16 +67,22 @@ class Tables:
         strategy: str = DEFAULT,
         cache_bytes: int = CACHE_BYTES,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        lineage: bool = False,
     ) -> None:
+        """``lineage``: composites say which values they rest on, of all tables."""
         behind = {name: table for name, table in given.items() if isinstance(table, Behind)}
         at_hand = {name: table for name, table in given.items() if not isinstance(table, Behind)}
         begun_s = time.time() - time.monotonic() if clock is time.monotonic else 0.0  # since 1970, and never set back
+        terms = {name: table.terms if isinstance(table, Behind) else STEADY for name, table in given.items()}
+        if lineage:
+            terms = {name: replace(each, lineage=True) for name, each in terms.items()}
         self.memory = Memory(
             behind,
             at_hand,
             policy=strategy,
             cache_bytes=cache_bytes,
-            terms={name: table.terms for name, table in behind.items() if table.terms != STEADY},
+            terms={name: terms for name, terms in terms.items() if terms != STEADY},
             clock=lambda: round(1e6 * (begun_s + clock())),
         )
         guards = {name: Guard(table.provider, table.limits, table=name, clock=clock) for name, table in behind.items()}

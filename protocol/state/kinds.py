@@ -236,7 +236,7 @@ def _ranked(value: Any) -> Any:
         return [type(value).__name__, value.name]
     if type(value) is EventType:
         return list(value.declaration())
-    if type(value) is Composite:
+    if isinstance(value, Composite):
         return value.id
     if isinstance(value, tuple):
         return list(value)

@@ -7,7 +7,14 @@ from typing import Any, Final, get_args
 import msgpack
 
 from headwater.protocol import edge, expressions, function_files, graphs, network, pattern, streams
-from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec
+from headwater.protocol.composites import (
+    Composite,
+    CompositeSpec,
+    InformedComposite,
+    LookedUp,
+    carrying_spec,
+    informed,
+)
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.messages import control, plans, recovery
 from headwater.protocol.messages.neighbour import GraphLaid, TreeReady
@@ -78,6 +85,18 @@ def _composite(spec: Any, *parts: Any) -> Composite:
     return Composite((spec, *parts))
 
 
+def _informed_parts(composite: Composite) -> tuple[Any, ...]:
+    """The same, and the values that it rests on as plain tuples."""
+    return (*_composite_parts(composite), tuple(tuple(value) for value in composite.looked_up))
+
+
+def _informed(*parts: Any) -> Composite:
+    *of_composite, looked_up = parts
+    if type(looked_up) is not tuple or not all(type(value) is tuple and len(value) == 5 for value in looked_up):
+        raise StateError("the saved state is damaged: a composite event that rests on no values")
+    return informed(_composite(*of_composite), (LookedUp(*value) for value in looked_up))
+
+
 def _columns(event_type: EventType, number: int, data: bytes) -> Columns:
     return Columns(event_type, number, data, msgpack.unpackb(data)).bare()
 
@@ -86,5 +105,6 @@ MADE: Final[dict[str, Made]] = {
     "EventType": Made(EventType, _event_type_parts, _event_type),
     "CompositeSpec": Made(CompositeSpec, _spec_parts, _spec, is_interned=True),
     "Composite": Made(Composite, _composite_parts, _composite),
+    "InformedComposite": Made(InformedComposite, _informed_parts, _informed),
     "Columns": Made(Columns, lambda columns: (columns.event_type, columns.number, columns.data), _columns),
 }

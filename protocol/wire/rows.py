@@ -205,7 +205,7 @@ def _check_composite(composite: Composite) -> None:
     """Composites hold what expressions can give, and tuples of remote tables."""
     if not all(-TIME_MAX < row[0] < TIME_MAX for _, row in composite.parts()):
         raise CodecError(f"{composite.type}: the time of a part is out of range")
-    waiting = list(composite[-1])
+    waiting = [*composite[-1], *(part for value in composite.looked_up for part in (*value.key, value.value))]
     while waiting:
         value = waiting.pop()
         if type(value) is tuple:

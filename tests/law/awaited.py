@@ -21,9 +21,11 @@ from headwater.node.remote.caches import CACHES
 from headwater.node.remote.memory import ENTRY_BYTES, Memory
 from headwater.node.remote.policies import POLICIES
 from headwater.node.remote.utility import Weights
+from headwater.protocol.remote import TableTerms
 from tests.law.behind import AtHand, drawn, looks_up, with_lookups
 from tests.law.fuzzing import Advance, Feed, Mismatch, Run, SaveAndRestore, Schedule, check_new, expected_of, schedules
 from tests.law.generators import case_of_seed
+from tests.law.lineage import wrongly_said
 
 TABLES = ("table", "sets")
 DATA_SETS = 8
@@ -53,7 +55,9 @@ class Late:
         return iter([place for _, place in due])
 
     def element(self, place: tuple[str, Any]) -> Any:
-        table, key = place
+        return self.of(*place)
+
+    def of(self, table: str, key: tuple[Any, ...]) -> Any:
         return drawn(self._data, table, *key)
 
 
@@ -94,7 +98,9 @@ class Awaited:
             policy=policy,
             cache=cache,
             cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
+            terms={table: TableTerms(lineage=True) for table in TABLES if rng.random() < 0.3},
         )
+        self.rules = {rule.name: rule for rule in program.rules}
         self.engine = Engine(program, memory=self.memory)
         if rng.random() < 0.5:
             decide_by_lot(self.engine, rng)
@@ -125,7 +131,7 @@ class Awaited:
     def hand_over(self, *, all_of_it: bool = False) -> None:
         self.late.asked(self.memory.take_wanted())
         for place in self.late.arrived(all_of_it=all_of_it):
-            element = self.late.element(place)
+            element = self.memory.stamped(place[0], self.late.element(place))
             self.memory.took(place[0], self.rng.choice((0, 10, 10**6)))
             if self.memory.supply(*place, element):
                 self.engine.supplied(*place, element)
@@ -137,6 +143,8 @@ class Awaited:
         for composite in composites:
             if composite.ts <= self.promised:
                 self.run.fail("emitted what was promised not to come", f"{composite!r} after {self.promised}")
+            if wrong := wrongly_said(self.rules[composite.rule], composite, self.memory.terms, self.late.of):
+                self.run.fail("does not say what it rests on", f"{composite!r} {wrong}: {composite.looked_up}")
         check_new(self.run, composites)
         self.promised = max(self.promised, self.engine.output_watermark())
 

@@ -15,6 +15,7 @@ from headwater.deploy.simulation.remote import Elements, SimulatedTables
 from headwater.node.core import NodeCore
 from headwater.node.effects import Deliver, Effect, Fetch, Input
 from headwater.node.engine.waiting import Key
+from headwater.protocol.composites import Composite, LookedUp
 from headwater.protocol.remote import TableTerms, Versions
 from tests.law import law
 from tests.law.behind import DATA_SETS, drawn
@@ -62,9 +63,16 @@ class Journals:
             for received, now_us, effects in inputs:
                 repeated = again.handle(received, now_us)
                 assert repeated == effects, f"{repeated!r} instead of {effects!r} at {received!r}"
+                assert said_in(repeated) == said_in(effects)
                 asked += any(isinstance(effect, Fetch) for effect in effects)
                 delivered += any(isinstance(effect, Deliver) for effect in effects)
         return asked, delivered
+
+
+def said_in(effects: list[Effect]) -> list[list[LookedUp]]:
+    """What the composites of these deliveries rest on."""
+    delivered = [row[3] for effect in effects if isinstance(effect, Deliver) for row in effect.rows]
+    return [item.remote() for item in delivered if isinstance(item, Composite)]
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from headwater.protocol.wire import rows as wire_rows
 from tests.kit.patience import TooSlow as TooSlow
 from tests.kit.patience import time_limit as time_limit
 from tests.law.layouts import impatient, random_planner, strikes
-from tests.law.looked_up import tables_at_hand, tables_of
+from tests.law.looked_up import lineage_of, tables_at_hand, tables_of
 from tests.law.networks import NetworkCase
 from tests.oracle import Found, Item, Scope, TooManyMatches, as_item, evaluate, holds, primitive
 
@@ -229,6 +229,7 @@ def check(case: NetworkCase, strategy: str, faults: bool = False, runner: Runner
         must = remembered(case, tuple(sorted(outcome.born)))
     except Unjudged:
         return Verdict(unjudged=True, wrong=lost)
+    lost += lineage_of(case, outcome, strategy, faults=faults)
     return Verdict(sum(map(len, must)), wrong=lost + compare(case, outcome, must))
 
 

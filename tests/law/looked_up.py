@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.remote import SimulatedTables
 from headwater.node.remote.memory import ENTRY_BYTES
 from headwater.node.remote.policies import POLICIES
@@ -20,9 +21,10 @@ from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.expressions import Attribute, Binary, Expression, Remote
 from headwater.protocol.network import DescribedTable
 from headwater.protocol.pattern import OutputAttribute, Rule, leaves, positive_leaves
-from headwater.protocol.remote import RemoteValue, Versions
+from headwater.protocol.remote import RemoteValue, TableTerms, Versions
 from tests.law.behind import DATA_SETS, drawn, looks_up, with_lookups
 from tests.law.generators import TYPES
+from tests.law.lineage import wrong_lineage
 from tests.law.networks import COUNTED, NetworkCase, Size, network_case
 
 TABLES = ("table", "sets")
@@ -160,4 +162,14 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
         reached_from={table.name: table.at for table in case.network.tables if table.at},
         strategy=rng.choice(list(POLICIES)),
         cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
+        terms={table: TableTerms(lineage=True) for table in TABLES if rng.random() < 0.3},
     )
+
+
+def lineage_of(case: NetworkCase, outcome: Outcome, strategy: str, *, faults: bool) -> list[str]:
+    """What is wrong with what composites say of the tables."""
+    tables = tables_of(case, strategy, faults=faults)
+    if tables is None:
+        return []
+    items = [delivery.item for delivery in outcome.delivered]
+    return wrong_lineage(case.network.rules, items, tables.terms, lambda table, key: tables.tables[table](key))

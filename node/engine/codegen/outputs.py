@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout
 from headwater.node.engine.runtime import NAMES
-from headwater.protocol.analysis.units import Logical
+from headwater.protocol.analysis.lookups import lookups_of
+from headwater.protocol.analysis.units import Choice, Logical
 from headwater.protocol.composites import CompositeSpec
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import EventType
-from headwater.protocol.expressions import Attribute, Constant, Expression, Fold, Parameter, Remote, parts_of, walk
+from headwater.protocol.expressions import (
+    Attribute,
+    Constant,
+    Expression,
+    Fold,
+    Parameter,
+    Remote,
+    parameters_of,
+    parts_of,
+    roles_of,
+    walk,
+)
 from headwater.protocol.pattern import Chain, Leaf, Negation, OutputAttribute, Part, Rule, Sequence
 
 
@@ -55,6 +67,36 @@ def composite_spec(
     return spec, parameters, sought
 
 
+def lookup_keys(
+    rule: Rule, logical: Logical, layouts: Mapping[str, RowLayout], pool: Pool
+) -> tuple[Callable[..., list[tuple[Any, ...]]], frozenset[str]]:
+    """What gives, for the bindings of a match, table, time and key of the lookups that its own events name; and the
+    tables in which something is looked up for other events as well."""
+    bindings = _Bindings(rule.name, logical, layouts)
+    scope = CodeScope(pool, bindings.attribute, bindings.fold, bindings.latest_ts)
+    chosen = any(
+        isinstance(step, Choice) and step.policy != "each" for branch in logical.branches for step in branch.steps
+    )
+    sources: dict[str, None] = {}
+    others: set[str] = set()
+    for lookup in dict.fromkeys(lookups_of(rule)):
+        roles = roles_of(lookup)
+        if not roles or not roles <= set(logical.roles) or not bindings.names_one(lookup) or parameters_of(lookup):
+            others.add(lookup.table)
+            continue
+        if chosen:
+            others.add(lookup.table)
+        _, *arguments = scope.lookup_arguments(lookup)
+        bound = " and ".join(f"{bindings.variables[role]} is not None" for role in sorted(roles))
+        sources[f"if {bound}: found.append(({lookup.table!r}, {', '.join(arguments)}))"] = None
+    body = "".join(f"    {source}\n" for source in sources)
+    names = ", ".join([*bindings.variables.values(), "*_"])
+    source = f"def keys({names}):\n    found = []\n{body}    return found\n"
+    space: dict[str, Any] = {**NAMES, **pool.objects}
+    exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
+    return space["keys"], frozenset(others)
+
+
 def outermost(expression: Expression, pool: Pool) -> Iterator[Remote]:
     """The lookups of what may not be at hand that stand in no other lookup."""
     if isinstance(expression, Remote) and pool.is_asked(expression.table):
@@ -82,6 +124,15 @@ class _Bindings:
     def are_plain(self) -> bool:
         """Whether every role is bound to one event in every match."""
         return not any(self._repeated.values()) and self._always == set(self._roles)
+
+    def names_one(self, lookup: Remote) -> bool:
+        """Whether its arguments follow from single events of a match, with nothing that is looked up."""
+        parts = [part for argument in lookup.arguments for part in walk(argument)]
+        return not any(
+            isinstance(part, Remote | Fold)
+            or (isinstance(part, Attribute) and self._repeated.get(part.role) and part.index not in ("first", "last"))
+            for part in parts
+        )
 
     def _layout(self, role: str) -> RowLayout:
         return self._layouts[self._types[role]]
