@@ -126,6 +126,16 @@ def _sensitivity(query: str, suffix: str) -> tuple[Figure, ...]:
     )  # fmt: skip
 
 
+def _small_caches() -> Figure:
+    def scenario(strategy: str, x: float) -> LookupScenario:
+        return LookupScenario(workload=WORKLOADS["Q1", "next"], strategy=strategy, cached_share=x, latency_us=MIDDLE)
+
+    strategies = ("cache", *OURS)
+    points_of = lines(strategies, str, (0.02, 0.05, 0.1, 0.5), scenario)
+    title = "Cache size (Q1, next, cost)"
+    return Figure("10b-next", title, "share of elements", points_of, COLUMNS, quick=(0.02, 0.5), spaced=True)
+
+
 def _weights(name: str, title: str, weights: Callable[[float], Weights]) -> Figure:
     return _varied(
         name, title, "weight of urgent utility", (0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0), (0.0, 0.5, 0.7, 1.0),
@@ -174,6 +184,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
         _throughput("9-long", LONG),
         *_sensitivity("Q1", ""),
         *_sensitivity("Q2", "-q2"),
+        _small_caches(),
         _weights("11a", "Weight for fetching", lambda x: Weights(fetch=x)),
         _weights("11b", "Weight for the cache", lambda x: Weights(cache=x)),
         _by_hand("12a", "Lookahead", "Q1 late", "prefetch", lambda stages: Tuning(lookahead=stages)),
@@ -196,16 +207,19 @@ class EiresSize:
     def jobs(self, figures: Iterable[Figure]) -> list[Job]:
         """The runs that these figures need, each once."""
         jobs: dict[tuple[Any, ...], Job] = {}
-        for figure in figures:
-            for line, points in figure.lines.items():
-                for x, scenario in points.items():
-                    if self.quick and figure.quick is not None and x not in figure.quick:
-                        continue
-                    scenario = self.sized(scenario)
-                    for seed in range(1, 1 + self.seeds):
-                        key = (scenario.fingerprint(), line, seed)
-                        job = jobs.get(key) or Job(scenario, line, seed, scenario.time_s)
-                        jobs[key] = replace(job, places=(*job.places, (figure.name, float(x))))
+        points = [
+            (figure.name, line, x, self.sized(scenario))
+            for figure in figures
+            for line, scenarios in figure.lines.items()
+            for x, scenario in scenarios.items()
+            if not self.quick or figure.quick is None or x in figure.quick
+        ]
+        # Seed after seed: what else the machine does for a while should not fall on all runs of one point.
+        for seed in range(1, 1 + self.seeds):
+            for name, line, x, scenario in points:
+                key = (scenario.fingerprint(), line, seed)
+                job = jobs.get(key) or Job(scenario, line, seed, scenario.time_s)
+                jobs[key] = replace(job, places=(*job.places, (name, float(x))))
         return list(jobs.values())
 
     def sized(self, scenario: LookupScenario) -> LookupScenario:
