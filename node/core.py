@@ -7,7 +7,7 @@ The daemon and the simulator drive the same core. Everything it knows can be pri
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -329,7 +329,7 @@ class NodeCore:
                 case ElementAnswer():
                     self._came(self.relay.answered(neighbour, message), work)
                 case ElementRefusal():
-                    self._fetch_failed(FetchFailed(tuple(self.relay.refused(neighbour, message, work))), work)
+                    self._ask_later(self.relay.refused(neighbour, message, work), work)
         except ValueError:
             work.report("malformed_elements")
 
@@ -347,7 +347,20 @@ class NodeCore:
                 task.supplied(supplied, work)
 
     def _fetch_failed(self, failed: FetchFailed, work: Work) -> None:
+        """What is waited for is asked for again. What is not is decided without: the record of this failure in the
+        journal has a node that crashes decide the same again."""
         places = [place for place in failed.places if place in self.memory.under_way]
+        instead = [(*place, element) for place in places if (element := self.memory.instead(place[0]))]
+        for _, _, element in instead:
+            work.report(f"{element.on_failure}ed_elements")
+        decided = {(table, key) for table, key, _ in instead}
+        self._ask_later([place for place in places if place not in decided], work)
+        if instead:
+            self._came(instead, work)
+
+    def _ask_later(self, places: Iterable[Place], work: Work) -> None:
+        """Ask again for what could not be had, after a while."""
+        places = [place for place in places if place in self.memory.under_way]
         if places:
             self._failed |= dict.fromkeys(places)
             work.report("failed_fetches", len(places))

@@ -211,7 +211,8 @@ def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any, memory: An
         or (memory is not None and type(memory) is not Memory)
     ):
         raise StateError("the saved state is damaged: an engine that is none")
-    engine = Engine(compiled(rule, types, composites), on_failure=NOTED.note, memory=memory)
+    accepting = frozenset() if memory is None else memory.accepting()
+    engine = Engine(compiled(rule, types, composites, accepting), on_failure=NOTED.note, memory=memory)
     engine.restore(snapshot)
     return engine
 

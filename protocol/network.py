@@ -73,14 +73,13 @@ class DescribedTable:
     """The nodes that reach it; none: every node does."""
     fresh_us: int | None = None
     on_failure: str = WAIT
-    wait_us: int = 0
     lineage: bool = False
     whole: bool = False
     """The terms of lookups in it: ``TableTerms``."""
 
     @property
     def terms(self) -> TableTerms:
-        return TableTerms(self.fresh_us, self.on_failure, self.wait_us, self.lineage, self.whole)
+        return TableTerms(self.fresh_us, self.on_failure, self.lineage, self.whole)
 
 
 @dataclass(frozen=True, slots=True)

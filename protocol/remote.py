@@ -33,8 +33,6 @@ class TableTerms:
     """How old an element may be when the deciding event arrives; None: elements never change."""
     on_failure: str = WAIT
     """What becomes of a comparison whose element cannot be had: it waits, it is false, or it is true."""
-    wait_us: int = 0
-    """Unless it waits: how long the provider is asked again before that is decided."""
     lineage: bool = False
     """Whether composites say the values that they rest on; where ``fresh_us`` is given, they always do."""
     whole: bool = False

@@ -143,6 +143,11 @@ def matches_of(rule: pt.Rule, items: list[Item], functions: Any, remote: Mapping
             yield composite(rule, binding, Scope(binding, functions=functions, remote=remote))
 
 
+def shown(output: pt.OutputAttribute, scope: Scope) -> Any:
+    computed = value(output.value, scope)
+    return declared(output.kind, None if is_accepted(computed) else computed)
+
+
 def composite(rule: pt.Rule, binding: Binding, scope: Scope) -> Found:
     """The composite event of one match: parts role by role in the order of the text, repeated ones in key order."""
     parts: list[tuple[str, Item]] = []
@@ -165,7 +170,7 @@ def composite(rule: pt.Rule, binding: Binding, scope: Scope) -> Found:
         start=min(item.start for _, item in parts),
         end=end,
         own_key=(*end, 1, rule.name, rule.version, tuple((role, item.own_key) for role, item in parts)),
-        attributes={each.name: declared(each.kind, value(each.value, scope)) for each in rule.attributes},
+        attributes={each.name: shown(each, scope) for each in rule.attributes},
         primitives=frozenset().union(*(item.primitives for _, item in parts)),
         binding=dict(binding),
     )
@@ -223,6 +228,17 @@ def attribute_of(item: Item | None, name: str) -> Any:
             return item.values.get(name)
 
 
+class Accepted:
+    """In place of a looked-up value that cannot be had: every comparison of it with a value is true."""
+
+
+ACCEPTED = Accepted()
+
+
+def is_accepted(*values: Any) -> bool:
+    return any(value is ACCEPTED for value in values)
+
+
 def value(expression: ex.Expression, scope: Scope) -> Any:
     """The value of an expression; None is "no value"."""
     match expression:
@@ -243,16 +259,18 @@ def value(expression: ex.Expression, scope: Scope) -> Any:
             values = [value(argument, scope) for argument in arguments]
             if None in values and not function.accepts_missing:
                 return None
-            return function.call(*values)
+            return ACCEPTED if is_accepted(*values) else function.call(*values)
         case ex.Remote(table, arguments):
             values = [value(argument, scope) for argument in arguments]
             named = [item for argument in arguments for item in items_named(argument, scope)]
             if None in values or not named:
                 return None
+            if is_accepted(*values):
+                return ACCEPTED
             return scope.remote[table].lookup(tuple(values), max(item.ts for item in named))
         case ex.Unary("-", operand):
             number = value(operand, scope)
-            return None if number is None else -number
+            return number if number is None or is_accepted(number) else -number
         case ex.Unary("not", operand):
             return not value(operand, scope)
         case ex.Binary("and", left, right):
@@ -267,14 +285,16 @@ def value(expression: ex.Expression, scope: Scope) -> Any:
                 choices = value(right, scope)
             if wanted is None or choices is None:
                 return False
+            if is_accepted(wanted, choices) or (isinstance(choices, list | tuple) and is_accepted(*choices)):
+                return True
             return (wanted in choices) == (operator == "in")
         case ex.Binary(operator, left, right):
             a, b = value(left, scope), value(right, scope)
             if operator in ex.COMPARISONS:
-                return a is not None and b is not None and COMPARE[operator](a, b)
+                return a is not None and b is not None and (is_accepted(a, b) or COMPARE[operator](a, b))
             if a is None or b is None or (operator in ("/", "%") and b == 0):
                 return None
-            return COMPUTE[operator](a, b)
+            return ACCEPTED if is_accepted(a, b) else COMPUTE[operator](a, b)
         case _:
             raise AssertionError(f"no value: {expression!r}")
 

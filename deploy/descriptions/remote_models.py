@@ -28,7 +28,7 @@ from headwater.node.remote.tables import Behind
 from headwater.node.remote.template import Template
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.remote import LookupTable, RemoteTable, TableTerms
+from headwater.protocol.remote import WAIT, LookupTable, RemoteTable, TableTerms
 from headwater.protocol.text import listed
 
 EXAMPLE: Final = "write NAME={file: regions.csv}, or name another provider"
@@ -103,6 +103,10 @@ class AskedPart(TablePart):
     fresh: Fresh = Field(None, description="How long an element may be used; without it, for ever.")
     timeout: Length = Field(None, description="How long one request may take.")
     wait: Length = Field(None, description="How long a lookup waits for a provider that is away.")
+    on_failure: Annotated[
+        Literal["wait", "reject", "accept"],
+        OneOf("on_failure", cure="write wait, reject (comparisons are false) or accept (they are true)"),
+    ] = Field("wait", description="What becomes of a comparison whose element cannot be had.")
 
     def flaws(self) -> Iterator[Flaw]:
         names = [str(key) for key in self.keys]
@@ -114,12 +118,12 @@ class AskedPart(TablePart):
         return replace(
             USUAL,
             request_s=USUAL.request_s if self.timeout is None else self.timeout / 1e6,
-            wait_s=USUAL.wait_s if self.wait is None else self.wait / 1e6,
+            wait_s=USUAL.wait_s if self.wait is None and self.on_failure == WAIT else (self.wait or 0) / 1e6,
         )
 
     @property
     def terms(self) -> TableTerms:
-        return TableTerms(self.fresh, lineage=self.lineage)
+        return TableTerms(self.fresh, self.on_failure, self.lineage)
 
     def table(self, place: DescribedAt) -> Behind:
         return Behind(self.provider(place, [str(key) for key in self.keys]), self.limits, self.terms)

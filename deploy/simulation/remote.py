@@ -33,6 +33,8 @@ class SimulatedTables:
     """Share of answers that come twice."""
     outages: tuple[Interval, ...] = ()
     """When no table answers."""
+    failing: Callable[[str, Key], bool] = lambda table, key: False
+    """Which elements can never be had."""
     reached_from: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Of tables that not every node reaches, those that do; others are never answered."""
     strategy: str = DEFAULT
@@ -69,7 +71,7 @@ class Answers:
             figures = self.figures_of(node).setdefault(table, Figures())
             figures.requests += 1
             arrival_us = now_us + chance.randint(*remote.latency_us)
-            if any(start <= now_us < end for start, end in remote.outages):
+            if remote.failing(table, key) or any(start <= now_us < end for start, end in remote.outages):
                 figures.failures += 1
                 yield arrival_us, FetchFailed(((table, key),))
                 continue

@@ -17,6 +17,7 @@ from headwater.node.remote.tables import Behind
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.messages.control import NodeConfig
 from headwater.protocol.network import DescribedTable
+from headwater.protocol.remote import ACCEPT, REJECT, WAIT
 
 if TYPE_CHECKING:
     from headwater.node.daemon.daemon import NodeDaemon
@@ -29,6 +30,12 @@ TRIED_AGAIN_S: Final = (1.0, 30.0)  # the first and the longest pause before a p
 Providing = Callable[[str, str], Behind]
 """What makes a provider of the name and the description of a table."""
 
+OUTCOMES: Final = {
+    WAIT: "what looks into it waits",
+    REJECT: "comparisons with what it has are false",
+    ACCEPT: "comparisons with what it has are true",
+}
+"""What becomes of lookups in a table that cannot be used."""
 _CHECK: Final[Key] = ("the check",)
 """Stands for the check of a provider among the keys that it has refused."""
 
@@ -62,7 +69,8 @@ class ProvidedTable:
         self._refused |= dict.fromkeys(keys)
         if not self._said:
             self._said = str(error)
-            log.error("table %r cannot be used: %s; what looks into it waits", self.table.name, error)
+            outcome = OUTCOMES.get(self.table.on_failure, OUTCOMES[WAIT])
+            log.error("table %r cannot be used: %s; %s", self.table.name, error, outcome)
 
 
 class Fetching:

@@ -6,6 +6,8 @@ import math
 from fractions import Fraction
 from typing import Any
 
+from headwater.protocol.remote import ACCEPTED
+
 
 def add(left: Any, right: Any) -> Any:
     return None if left is None or right is None else left + right
@@ -21,7 +23,7 @@ def multiply(left: Any, right: Any) -> Any:
 
 def divide(left: Any, right: Any) -> Any:
     if left is None or right is None or right == 0:
-        return None
+        return right if right is ACCEPTED else None
     try:
         return left / right
     except OverflowError:
@@ -29,7 +31,9 @@ def divide(left: Any, right: Any) -> Any:
 
 
 def modulo(left: Any, right: Any) -> Any:
-    return None if left is None or right is None or right == 0 else left % right
+    if left is None or right is None or right == 0:
+        return right if right is ACCEPTED else None
+    return left % right
 
 
 def negate(operand: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from headwater.node.engine import arithmetic, counting
 from headwater.node.engine.aggregates import FOLD_FUNCTIONS
 from headwater.protocol.composites import start_of
+from headwater.protocol.remote import ACCEPTED
 
 Row = tuple[Any, ...]
 
@@ -22,6 +23,39 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def lookup(table: Any, ts: int, *arguments: Any) -> Any:
     return None if None in arguments else table.lookup(arguments, ts)
+
+
+# Where a table accepts in place of elements that cannot be had, ACCEPTED may stand for a value. It equals every value,
+# so that it is told by its identity.
+
+
+def lookup_accepting(table: Any, ts: int, *arguments: Any) -> Any:
+    if any(argument is None for argument in arguments):
+        return None
+    return ACCEPTED if _accepted(arguments) else table.lookup(arguments, ts)
+
+
+def call_accepting(function: Callable[..., Any], accepts_missing: bool, *arguments: Any) -> Any:
+    if not accepts_missing and any(argument is None for argument in arguments):
+        return None
+    return ACCEPTED if _accepted(arguments) else function(*arguments)
+
+
+def member(inside: bool, item: Any, collection: Any) -> bool:
+    """``item in collection``, or not."""
+    if item is None or collection is None:
+        return False
+    values = collection if isinstance(collection, tuple) else (collection,)
+    return item is ACCEPTED or _accepted(values) or (item in values) is inside
+
+
+def given(value: Any) -> Any:
+    """A value for an attribute: none where it could not be had."""
+    return None if value is ACCEPTED else value
+
+
+def _accepted(values: Iterable[Any]) -> bool:
+    return any(value is ACCEPTED for value in values)
 
 
 class TooManySubsets(Exception):
@@ -142,7 +176,8 @@ def overlaps(rows: Iterable[Row], parts: tuple[Any, ...]) -> bool:
 
 NAMES: dict[str, Any] = {
     **{function.__name__: function for function in arithmetic.FUNCTIONS},
-    "call": call, "lookup": lookup, "subsets": subsets, "subsets_with": subsets_with, "chains": chains,
+    "call": call, "lookup": lookup, "call_accepting": call_accepting, "lookup_accepting": lookup_accepting,
+    "member": member, "given": given, "subsets": subsets, "subsets_with": subsets_with, "chains": chains,
     "group_chains": group_chains, "overlaps": overlaps, "start_of": start_of, "after": after,
     "exceeds": exceeds, **counting.NAMES,
     **{f"fold_{name}": function for name, function in FOLD_FUNCTIONS.items()},

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from headwater.node.engine import Engine
 from headwater.node.engine.program import Program, compile_rules
-from headwater.node.engine.waiting import ASKED
+from headwater.node.engine.waiting import ASKED, ASKED_ACCEPTING
 from headwater.node.remote.memory import Memory
 from headwater.node.streams.blockers import Candidates
 from headwater.node.tasks.predicates import row_condition
@@ -24,9 +24,17 @@ from headwater.protocol.subscriptions import SUBJECT
 
 
 @lru_cache(maxsize=8192)
-def compiled(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
-    """The program of one rule. Programs are immutable: nodes of one process and trees of one node share them."""
-    return compile_rules([rule], types, composites=composites, remote=dict.fromkeys(sorted(tables_of(rule)), ASKED))
+def compiled(
+    rule: Rule,
+    types: tuple[EventType, ...],
+    composites: tuple[EventType, ...],
+    accepting: frozenset[str] = frozenset(),
+) -> Program:
+    """The program of one rule. Programs are immutable: nodes of one process and trees of one node share them.
+
+    ``accepting``: the remote tables whose comparisons are true where elements cannot be had."""
+    tables = {name: ASKED_ACCEPTING if name in accepting else ASKED for name in sorted(tables_of(rule))}
+    return compile_rules([rule], types, composites=composites, remote=tables)
 
 
 class Catalog:
@@ -91,7 +99,7 @@ class Catalog:
         named = sorted(types_of(rule.pattern))
         types = tuple(self.types[name] for name in named if name in self.types)
         composites = tuple(self.composites[name] for name in named if name in self.composites)
-        return compiled(rule, types, composites)
+        return compiled(rule, types, composites, frozenset() if self.memory is None else self.memory.accepting())
 
     def candidates(self, partial: PartialRule) -> list[Candidates]:
         """Where the contested roles of a partial rule are watched."""

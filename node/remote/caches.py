@@ -15,7 +15,7 @@ from typing import Any, Final
 from headwater.node.engine.waiting import MISSING, Key, Place
 from headwater.node.remote.provider import size_bytes
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.remote import Versions
+from headwater.protocol.remote import Failed, Versions
 from headwater.protocol.text import closest
 
 CACHE_BYTES: Final = 64_000_000
@@ -112,10 +112,12 @@ class Cache:
             self._least = 0.0 if place is None else self._utility(place)
         return self._least
 
-    def expire(self, place: Place, before_us: int) -> None:
-        """Drop the element if it came before this."""
+    def expire(self, place: Place, before_us: int, *, only_failed: bool = False) -> None:
+        """Drop the element if it came before this; ``only_failed``: if it could not be had."""
         entry = self._kept.get(place)
-        if entry is not None and entry.supplied_us < before_us:
+        if entry is None or (only_failed and not isinstance(entry.element, Failed)):
+            return
+        if entry.supplied_us < before_us:
             self.drop(place)
 
     def drop(self, place: Place) -> None:

@@ -24,7 +24,7 @@ from headwater.node.remote.memory import Memory
 from headwater.node.remote.provider import Key
 from headwater.node.remote.threads import LoopThread
 from headwater.protocol.composites import Composite
-from headwater.protocol.remote import Versions
+from headwater.protocol.remote import WAIT, Versions
 
 HELD_MAX: Final = 10_000  # evaluations; each keeps a partial match and its elements, about 1 kB, so 10 MB in all
 BEHIND_EVENTS_MAX: Final = 100_000  # taken while one evaluation is held, which may need any of them: some 50 MB
@@ -112,23 +112,32 @@ class Fetcher:
     def take(self, *, wait: bool = False) -> list[tuple[Place, Versions | None]]:
         """Hand over what has come; the error of a provider that will not answer. ``wait``: until something has come."""
         assert not wait or self.memory.under_way, "nothing was asked for"
-        taken = []
+        taken: list[tuple[Place, Versions | None]] = []
         for answer in self._inbox.take(wait=wait):
             if answer.error is not None:
                 places = [(answer.table, key) for key in answer.keys]
                 is_needed = not all(map(self.memory.is_ahead, places))
+                if is_needed and self.memory.terms_of(answer.table).on_failure != WAIT:
+                    for key in answer.keys:
+                        self._hand_over(answer.table, key, self.memory.instead(answer.table), taken)
+                    continue
                 self._ask_again(places)
                 if is_needed:
                     raise answer.error
                 continue  # if something needs one of them after all, it is asked for once more
             self.memory.took(answer.table, answer.took_s * 1e6)
             for key in answer.keys:
-                element = self.memory.stamped(answer.table, answer.elements.get(key))
-                if self.memory.supply(answer.table, key, element):
-                    taken.append(((answer.table, key), element))
-                    for engine in self._engines:
-                        engine.supplied(answer.table, key, element)
+                self._hand_over(answer.table, key, answer.elements.get(key), taken)
         return taken
+
+    def _hand_over(
+        self, table: str, key: Key, given: Versions | None, taken: list[tuple[Place, Versions | None]]
+    ) -> None:
+        element = self.memory.stamped(table, given)
+        if self.memory.supply(table, key, element):
+            taken.append(((table, key), element))
+            for engine in self._engines:
+                engine.supplied(table, key, element)
 
     def element(self, table: str, key: Key) -> Versions | None:
         """One element, for a caller that cannot go on without; None if the table does not have it."""

@@ -20,10 +20,21 @@ from headwater.node.remote.policies import DEFAULT, policy_named
 from headwater.node.remote.prefetching import KeyClass
 from headwater.node.remote.provider import plain_key
 from headwater.node.remote.utility import DEFAULT_WEIGHTS, Utility, Weights
-from headwater.protocol.remote import ACCEPT, STEADY, LookupTable, RemoteValue, TableTerms, Versions
+from headwater.protocol.remote import (
+    ACCEPT,
+    STEADY,
+    WAIT,
+    Failed,
+    LookupTable,
+    RemoteValue,
+    TableTerms,
+    Versions,
+    failed,
+)
 
 __all__ = ["CACHE_BYTES", "ENTRY_BYTES", "Memory"]
 
+FAILED_US: Final = 1_000_000  # for so long it is not asked again for what could not be had
 AHEAD_MAX: Final = 1000  # fetches under way that nothing needs yet; more would only delay those that something needs
 
 
@@ -54,6 +65,8 @@ class Lookups:
     """Of these, how many were needed before they came."""
     prefetched_unused: int = 0
     """And how many made room before anything looked them up."""
+    given_up: int = 0
+    """Elements that could not be had and were rejected or accepted."""
 
 
 class Memory:
@@ -136,7 +149,6 @@ class Memory:
         if table in self._at_hand:
             return partial(ElementAtHand, self._at_hand[table])
         find, lookups = self._cache.finder(table, self._used), self.lookups_of(table)
-        fresh_us = self.terms_of(table).fresh_us
 
         def find_counted(key: Key) -> Any:
             element = find(key)
@@ -150,13 +162,15 @@ class Memory:
             self._expire((table, key))
             return find_counted(key)
 
-        return find_counted if fresh_us is None else find_fresh
+        return find_counted if self.is_steady(table) else find_fresh
 
     def _expire(self, place: Place) -> None:
         """Drop the element if it is older than it may be."""
-        fresh_us = self.terms_of(place[0]).fresh_us
-        if fresh_us is not None:
-            self._cache.expire(place, self.time_us() - fresh_us)
+        terms = self.terms_of(place[0])
+        if terms.fresh_us is not None:
+            self._cache.expire(place, self.time_us() - terms.fresh_us)
+        if terms.on_failure != WAIT:
+            self._cache.expire(place, self.time_us() - FAILED_US, only_failed=True)
 
     def is_steady(self, table: str) -> bool:
         return self.terms_of(table).is_steady
@@ -167,7 +181,7 @@ class Memory:
 
     def stamped(self, table: str, element: Versions | None) -> Versions | None:
         """The element with the time at which it comes, where composites say that."""
-        if not self.records(table):
+        if not self.records(table) or isinstance(element, Failed):
             return element
         if element is None:
             return Versions((), (), self.time_us())
@@ -178,6 +192,18 @@ class Memory:
 
     def terms_of(self, table: str) -> TableTerms:
         return self.terms.get(table, STEADY)
+
+    def accepting(self) -> frozenset[str]:
+        """The tables whose comparisons are true where elements cannot be had."""
+        return frozenset(table for table, terms in self.terms.items() if terms.on_failure == ACCEPT)
+
+    def instead(self, table: str) -> Failed | None:
+        """What stands for an element of the table that could not be had; None if it is waited for."""
+        on_failure = self.terms_of(table).on_failure
+        if on_failure == WAIT:
+            return None
+        self.lookups_of(table).given_up += 1
+        return failed(on_failure, self.time_us())
 
     def marker(self, table: str) -> AskedMarker:
         """What rules that look into the table are compiled with."""

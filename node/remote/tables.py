@@ -130,10 +130,12 @@ class Tables:
         for name, table in self._waiting.items():
             figures, lookups = table.guard.figures, self.memory.lookups[name]
             failed = f" ({figures.failures:,} failed)" if figures.failures else ""
+            instead = self.memory.terms_of(name).on_failure
+            given_up = f", {lookups.given_up:,} {instead}ed" if lookups.given_up else ""
             yield (
                 f"remote {name}: {plural(figures.requests, 'request')}{failed}, {plural(lookups.hits, 'hit')}, "
-                f"{lookups.misses:,} miss{'es' * (lookups.misses != 1)}, mean latency {seconds(figures.mean_s)}"
-                + _ahead(lookups)
+                f"{lookups.misses:,} miss{'es' * (lookups.misses != 1)}, mean latency "
+                f"{seconds(figures.mean_s)}{given_up}" + _ahead(lookups)
             )
         if engine is not None and engine.asking is not None:
             yield f"{plural(engine.asking.waited, 'evaluation')} waited for elements of remote tables"

@@ -28,7 +28,7 @@ def with_fields(tables: Tables, added: Mapping[str, Mapping[str, Any]]) -> Table
 
 def with_table_terms(tables: Tables) -> Tables:
     """The tables with terms for remote tables that had none: their elements never change and are waited for."""
-    terms = {"fresh_us": None, "on_failure": WAIT, "wait_us": 0, "lineage": False, "whole": False}
+    terms = {"fresh_us": None, "on_failure": WAIT, "lineage": False, "whole": False}
     return with_fields(tables, {"DescribedTable": terms})
 
 

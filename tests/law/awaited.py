@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from headwater.deploy.experiments.eires.tuning import TunedMemory, Tuning
@@ -21,14 +22,23 @@ from headwater.node.remote.caches import CACHES
 from headwater.node.remote.memory import ENTRY_BYTES, Memory
 from headwater.node.remote.policies import POLICIES
 from headwater.node.remote.utility import Weights
-from headwater.protocol.remote import TableTerms
-from tests.law.behind import AtHand, drawn, looks_up, with_lookups
+from headwater.protocol.remote import ACCEPT, ON_FAILURE, STEADY, TableTerms
+from tests.law.behind import AtHand, drawn, is_failing, looks_up, of_others, with_lookups
 from tests.law.fuzzing import Advance, Feed, Mismatch, Run, SaveAndRestore, Schedule, check_new, expected_of, schedules
 from tests.law.generators import case_of_seed
 from tests.law.lineage import wrongly_said
 
 TABLES = ("table", "sets")
 DATA_SETS = 8
+
+
+def drawn_terms(rng: random.Random) -> dict[str, TableTerms]:
+    """What lookups mean in some of the tables."""
+    drawn_terms = {}
+    for table in TABLES:
+        if rng.random() < 0.5:
+            drawn_terms[table] = TableTerms(on_failure=rng.choice(ON_FAILURE), lineage=rng.random() < 0.5)
+    return drawn_terms
 
 
 class Late:
@@ -87,7 +97,15 @@ class Awaited:
     """One engine on its way through a schedule, with elements on their way to it."""
 
     def __init__(
-        self, program: Program, run: Run, rng: random.Random, policy: str, cache: str, data: int, tuning: Tuning
+        self,
+        program: Program,
+        run: Run,
+        rng: random.Random,
+        policy: str,
+        cache: str,
+        data: int,
+        tuning: Tuning,
+        terms: dict[str, TableTerms],
     ) -> None:
         self.rng = rng
         self.run = run
@@ -98,8 +116,9 @@ class Awaited:
             policy=policy,
             cache=cache,
             cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
-            terms={table: TableTerms(lineage=True) for table in TABLES if rng.random() < 0.3},
+            terms=terms,
         )
+        self.data = data
         self.rules = {rule.name: rule for rule in program.rules}
         self.engine = Engine(program, memory=self.memory)
         if rng.random() < 0.5:
@@ -131,7 +150,7 @@ class Awaited:
     def hand_over(self, *, all_of_it: bool = False) -> None:
         self.late.asked(self.memory.take_wanted())
         for place in self.late.arrived(all_of_it=all_of_it):
-            element = self.memory.stamped(place[0], self.late.element(place))
+            element = self.memory.stamped(place[0], self.element(place))
             self.memory.took(place[0], self.rng.choice((0, 10, 10**6)))
             if self.memory.supply(*place, element):
                 self.engine.supplied(*place, element)
@@ -139,11 +158,18 @@ class Awaited:
                     self.take(self.engine.supply())
         self.take(self.engine.supply())
 
+    def element(self, place: tuple[str, Any]) -> Any:
+        """What comes: the element, or what stands for it if it cannot be had."""
+        if is_failing(self.data, *place) and (instead := self.memory.instead(place[0])) is not None:
+            return instead
+        return self.late.element(place)
+
     def take(self, composites: list[Any]) -> None:
         for composite in composites:
             if composite.ts <= self.promised:
                 self.run.fail("emitted what was promised not to come", f"{composite!r} after {self.promised}")
-            if wrong := wrongly_said(self.rules[composite.rule], composite, self.memory.terms, self.late.of):
+            rule, failing = self.rules[composite.rule], partial(is_failing, self.data)
+            if wrong := wrongly_said(rule, composite, self.memory.terms, self.late.of, failing):
                 self.run.fail("does not say what it rests on", f"{composite!r} {wrong}: {composite.looked_up}")
         check_new(self.run, composites)
         self.promised = max(self.promised, self.engine.output_watermark())
@@ -154,19 +180,24 @@ def check_awaited(seed: int, counts: Counter[str] | None = None) -> int | None:
     rng = random.Random(f"awaited {seed}")
     drawn_case = case_of_seed(seed, size=20)
     case = replace(drawn_case, rules=tuple(with_lookups(rule, rng) for rule in drawn_case.rules))
+    terms = drawn_terms(random.Random(f"terms {seed}"))
+    if terms.get("table", STEADY).on_failure == ACCEPT:  # which no index of equal values may miss
+        others = random.Random(f"others {seed}")
+        case = replace(case, rules=tuple(of_others(rule, others) for rule in case.rules))
     if not any(map(looks_up, case.rules)):
         return None
     data = seed % DATA_SETS
-    case = replace(case, remote={name: AtHand(data, name) for name in TABLES})
+    case = replace(case, remote={name: AtHand(data, name, terms.get(name, STEADY).on_failure) for name in TABLES})
     expected = expected_of(case)
     if expected is None:
         return None
-    program = compile_rules(case.rules, case.types, remote=Memory(TABLES).tables)
+    program = compile_rules(case.rules, case.types, remote=Memory(TABLES, terms=terms).tables)
     for schedule in schedules(random.Random(f"schedule {seed}"), case.events, 1):
         policy, cache = rng.choice(list(POLICIES)), rng.choice(list(CACHES))
         run = Run(case, replace(schedule, name=f"{schedule.name}, {policy}, {cache}"), expected, {})
         try:
-            awaited = Awaited(program, run, rng, policy, cache, data, by_hand(random.Random(f"by hand {seed}")))
+            tuning = by_hand(random.Random(f"by hand {seed}"))
+            awaited = Awaited(program, run, rng, policy, cache, data, tuning, terms)
             awaited.perform(schedule)
             missing = set(expected) - {composite.id for composite in run.emitted}
             if missing:
@@ -182,6 +213,7 @@ def check_awaited(seed: int, counts: Counter[str] | None = None) -> int | None:
         if counts is not None:
             counts[policy] += 1
             counts[cache] += 1
+            counts["elements that could not be had"] += sum(each.given_up for each in awaited.memory.lookups.values())
             counts["prefetched"] += awaited.memory.prefetched
             counts["prefetched and never used"] += awaited.memory.prefetched_unused
     return len(expected)

@@ -26,8 +26,9 @@ from headwater.node.remote.provider import Elements, Key, Provider, Unreachable
 from headwater.node.remote.sqlite import SqliteProvider
 from headwater.node.remote.tables import Behind, Tables
 from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, Items, Remote, walk
-from headwater.protocol.pattern import Rule
-from headwater.protocol.remote import RemoteValue, TableTerms, Versions
+from headwater.protocol.pattern import Rule, positive_leaves, repeated_roles
+from headwater.protocol.remote import ACCEPT, WAIT, RemoteValue, TableTerms, Versions
+from tests import oracle
 from tests.law.fuzzing import (
     Advance,
     Feed,
@@ -45,13 +46,14 @@ from tests.law.fuzzing import (
     expected_of,
     schedules,
 )
-from tests.law.generators import Case, case_of_seed
+from tests.law.generators import TYPES, Case, case_of_seed
 from tests.law.timing import timings
 
 KEYS = range(-64, 256)
 DATA_SETS = 8
 ABSENT = 0.25
 FAILING = 0.1
+CANNOT_BE_HAD = 0.3
 LOOKING_UP = 0.8
 IMPATIENT = Limits(tries=100, pause_first_s=0.0, failures_max=10**9)
 QUERY = "select value, ts from elements where data = {data} and name = '{name}' and key = ?"
@@ -75,14 +77,22 @@ def drawn(data: int, name: str, key: int) -> Versions | None:
     return Versions.of([(each, value()) for each in since])
 
 
-class AtHand:
-    """A drawn table for the oracle."""
+def is_failing(data: int, table: str, key: tuple[Any, ...]) -> bool:
+    """Whether an element can never be had, where a table rejects or accepts then."""
+    return random.Random(f"failing {data} {table} {key}").random() < CANNOT_BE_HAD
 
-    def __init__(self, data: int, name: str) -> None:
+
+class AtHand:
+    """A drawn table for the oracle. ``on_failure``: what is done with elements that cannot be had, if there are any."""
+
+    def __init__(self, data: int, name: str, on_failure: str = WAIT) -> None:
         self._data = data
         self._name = name
+        self._on_failure = on_failure
 
-    def lookup(self, arguments: tuple[Any, ...], ts: int) -> RemoteValue:
+    def lookup(self, arguments: tuple[Any, ...], ts: int) -> Any:
+        if self._on_failure != WAIT and is_failing(self._data, self._name, arguments):
+            return oracle.ACCEPTED if self._on_failure == ACCEPT else None
         found = drawn(self._data, self._name, *arguments)
         return None if found is None else found.at(ts)
 
@@ -147,6 +157,25 @@ def with_lookups(rule: Rule, rng: random.Random) -> Rule:
         return conjunct
 
     where = tuple(map(turned, rule.pattern.where))
+    return replace(rule, pattern=replace(rule.pattern, where=where))
+
+
+def of_others(rule: Rule, rng: random.Random) -> Rule:
+    """The rule with some comparisons of two events, equalities among them, turned into comparisons with what the table
+    has for the other."""
+
+    def turned(conjunct: Expression) -> Expression:
+        match conjunct:
+            case Binary(operator, Attribute(one) as value, Attribute(other, _, index)) if one != other:
+                if rng.random() < 0.5:
+                    return Binary(operator, value, Remote("table", (Attribute(other, "id", index),)))
+        return conjunct
+
+    where = tuple(map(turned, rule.pattern.where))
+    roles = [leaf.role for leaf in positive_leaves(rule.pattern.root) if leaf.type in TYPES]
+    if len(roles) > 1 and not repeated_roles(rule.pattern.root) and rng.random() < 0.5:
+        one, other = rng.sample(roles, 2)
+        where = (*where, Binary("=", Attribute(one, "v"), Remote("table", (Attribute(other, "id"),))))
     return replace(rule, pattern=replace(rule.pattern, where=where))
 
 

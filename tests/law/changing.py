@@ -16,7 +16,7 @@ from headwater.node.core import NodeCore
 from headwater.node.effects import Deliver, Effect, Fetch, Input
 from headwater.node.engine.waiting import Key
 from headwater.protocol.composites import Composite, LookedUp
-from headwater.protocol.remote import TableTerms, Versions
+from headwater.protocol.remote import ON_FAILURE, TableTerms, Versions
 from tests.law import law
 from tests.law.behind import DATA_SETS, drawn
 from tests.law.looked_up import TABLES, tables_of
@@ -40,7 +40,10 @@ def changing_tables(case: NetworkCase, strategy: str, *, faults: bool) -> Simula
         return None
     rng = random.Random(f"changing {case.seed} {strategy} {faults}")
     terms = {
-        table: TableTerms(fresh_us=rng.choice((0, 1, tables.latency_us[1] // 2, case.tick_us, 10 * case.tick_us)))
+        table: TableTerms(
+            fresh_us=rng.choice((0, 1, tables.latency_us[1] // 2, case.tick_us, 10 * case.tick_us)),
+            on_failure=rng.choice(ON_FAILURE),
+        )
         for table in TABLES
     }
     return replace(tables, tables={table: answering(case, table) for table in TABLES}, terms=terms)

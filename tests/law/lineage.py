@@ -2,37 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headwater.protocol.composites import Composite
-from headwater.protocol.expressions import Attribute, Binary, Expression, Remote, walk
+from headwater.protocol.expressions import Attribute, Binary, Expression, Remote, roles_of, walk
 from headwater.protocol.pattern import Rule
-from headwater.protocol.remote import Versions
+from headwater.protocol.remote import STEADY, WAIT, TableTerms, Versions
 
 Elements = Callable[[str, tuple[Any, ...]], Versions | None]
 """What a table has for a key."""
+Failing = Callable[[str, tuple[Any, ...]], bool]
+"""Whether an element cannot be had."""
 
 
-def wrongly_said(rule: Rule, composite: Composite, tables: Collection[str], elements: Elements) -> str:
-    """What is wrong with what a composite says of these tables, and of no others; empty if nothing is."""
-    said = {(value.table, value.key, _frozen(value.value)) for value in composite.looked_up}
-    for table, key, value in said:
-        if table not in tables:
-            return f"{table} should not be mentioned"
+def wrongly_said(
+    rule: Rule, composite: Composite, terms: Mapping[str, TableTerms], elements: Elements, failing: Failing
+) -> str:
+    """What is wrong with what a composite says of the tables; empty if nothing is."""
+    said = {(value.table, value.key, _frozen(value.value), value.on_failure) for value in composite.looked_up}
+    for table, key, value, instead in said:
+        of_table = terms.get(table, STEADY)
+        is_failing = of_table.on_failure != WAIT and failing(table, key)
         versions = elements(table, key)
-        if value is not None and (versions is None or value not in map(_frozen, versions.values)):
+        if instead != (of_table.on_failure if is_failing else ""):
+            return f"{table} {key} was not {instead}ed"
+        if not instead and not of_table.lineage:
+            return f"{table} should not be mentioned"
+        if value is not None and (instead or versions is None or value not in map(_frozen, versions.values)):
             return f"{table} {key} never was {value!r}"
     for table, key, ts in _own(rule, composite):
-        versions = elements(table, key)
-        needed = table, key, None if versions is None else versions.at(ts)
-        if table in tables and needed not in said:
+        of_table, versions = terms.get(table, STEADY), elements(table, key)
+        if of_table.on_failure != WAIT and failing(table, key):
+            needed: tuple[Any, ...] = table, key, None, of_table.on_failure
+        elif of_table.lineage:
+            needed = table, key, None if versions is None else versions.at(ts), ""
+        else:
+            continue
+        if needed not in said:
             return f"does not say {needed}"
     return ""
 
 
 def wrong_lineage(
-    rules: Iterable[Rule], composites: Iterable[Any], tables: Collection[str], elements: Elements
+    rules: Iterable[Rule],
+    composites: Iterable[Any],
+    terms: Mapping[str, TableTerms],
+    elements: Elements,
+    failing: Failing,
 ) -> list[str]:
     """The same for composites of several rules, and for those among their parts."""
     by_name = {(rule.name, rule.version): rule for rule in rules}
@@ -41,7 +58,7 @@ def wrong_lineage(
     while waiting:
         composite = waiting.pop()
         rule = by_name.get((composite.rule, composite.version))
-        if rule is not None and (sentence := wrongly_said(rule, composite, tables, elements)):
+        if rule is not None and (sentence := wrongly_said(rule, composite, terms, elements, failing)):
             wrong[f"lineage: {composite!r} {sentence}"] = None
         waiting += [row[3] for _, row in composite.parts() if isinstance(row[3], Composite)]
     return list(wrong)
@@ -54,7 +71,7 @@ def _own(rule: Rule, composite: Composite) -> list[tuple[str, tuple[Any, ...], i
         rows.setdefault(role, []).append(row)
     found = []
     for conjunct in rule.pattern.where:
-        for lookup in walk(conjunct) if _always_needs(conjunct) else ():
+        for lookup in walk(conjunct) if _always_needs(conjunct) and roles_of(conjunct) <= rows.keys() else ():
             if not isinstance(lookup, Remote):
                 continue
             (argument,) = lookup.arguments

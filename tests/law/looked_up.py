@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.remote import SimulatedTables
@@ -21,8 +22,10 @@ from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.expressions import Attribute, Binary, Expression, Remote
 from headwater.protocol.network import DescribedTable
 from headwater.protocol.pattern import OutputAttribute, Rule, leaves, positive_leaves
-from headwater.protocol.remote import RemoteValue, TableTerms, Versions
-from tests.law.behind import DATA_SETS, drawn, looks_up, with_lookups
+from headwater.protocol.remote import ACCEPT, STEADY, WAIT, TableTerms, Versions
+from tests import oracle
+from tests.law.awaited import drawn_terms
+from tests.law.behind import DATA_SETS, drawn, is_failing, looks_up, with_lookups
 from tests.law.generators import TYPES
 from tests.law.lineage import wrong_lineage
 from tests.law.networks import COUNTED, NetworkCase, Size, network_case
@@ -130,16 +133,27 @@ def element(data: int, table: str, tick_us: int, key: tuple[int, ...]) -> Versio
 class AtHand:
     """A table for the oracle."""
 
-    def __init__(self, data: int, table: str, tick_us: int) -> None:
+    def __init__(self, data: int, table: str, tick_us: int, on_failure: str) -> None:
         self._of = partial(element, data, table, tick_us)
+        self._data = data
+        self._table = table
+        self._on_failure = on_failure
 
-    def lookup(self, arguments: tuple[int, ...], ts: int) -> RemoteValue:
+    def lookup(self, arguments: tuple[int, ...], ts: int) -> Any:
+        if self._on_failure != WAIT and is_failing(self._data, self._table, arguments):
+            return oracle.ACCEPTED if self._on_failure == ACCEPT else None
         versions = self._of(arguments)
         return None if versions is None else versions.at(ts)
 
 
+def terms_of(case: NetworkCase) -> dict[str, TableTerms]:
+    """What lookups mean in the tables of a case, where that is not the usual."""
+    return drawn_terms(random.Random(f"terms {case.seed}"))
+
+
 def tables_at_hand(case: NetworkCase) -> dict[str, AtHand]:
-    return {table: AtHand(case.seed % DATA_SETS, table, case.tick_us) for table in TABLES}
+    terms, data = terms_of(case), case.seed % DATA_SETS
+    return {table: AtHand(data, table, case.tick_us, terms.get(table, STEADY).on_failure) for table in TABLES}
 
 
 def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTables | None:
@@ -153,16 +167,23 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
     if faults and rng.random() < 0.3:
         begins = rng.randint(0, case.span_us + 1)
         outages.append((begins, begins + rng.randint(1, 10 * tick_us)))
+    terms, data = terms_of(case), case.seed % DATA_SETS
+
+    def failing(table: str, key: tuple[Any, ...]) -> bool:
+        return terms.get(table, STEADY).on_failure != WAIT and is_failing(data, table, key)
+
+    waits = all(each.on_failure == WAIT for each in terms.values())  # otherwise what fails is decided
     return SimulatedTables(
         {table: partial(element, case.seed % DATA_SETS, table, tick_us) for table in TABLES},
         (rng.choice((0, most_us)), most_us),
-        loss=rng.choice((0.0, 0.2)) if faults else 0.0,
+        loss=rng.choice((0.0, 0.2)) if faults and waits else 0.0,
         repeats=rng.choice((0.0, 0.2)) if faults else 0.0,
-        outages=tuple(outages),
+        outages=tuple(outages) if waits else (),
         reached_from={table.name: table.at for table in case.network.tables if table.at},
         strategy=rng.choice(list(POLICIES)),
         cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
-        terms={table: TableTerms(lineage=True) for table in TABLES if rng.random() < 0.3},
+        terms=terms,
+        failing=failing,
     )
 
 
@@ -172,4 +193,9 @@ def lineage_of(case: NetworkCase, outcome: Outcome, strategy: str, *, faults: bo
     if tables is None:
         return []
     items = [delivery.item for delivery in outcome.delivered]
-    return wrong_lineage(case.network.rules, items, tables.terms, lambda table, key: tables.tables[table](key))
+    elements = partial(_element, tables)
+    return wrong_lineage(case.network.rules, items, tables.terms, elements, tables.failing)
+
+
+def _element(tables: SimulatedTables, table: str, key: tuple[Any, ...]) -> Versions | None:
+    return tables.tables[table](key)

@@ -90,6 +90,13 @@ class Pool:
         """Whether it looks something up that may not be at hand."""
         return any(isinstance(part, Remote) and self.is_asked(part.table) for part in walk(expression))
 
+    def accepts(self, expression: Expression) -> bool:
+        """Whether it looks something up with which every comparison is true if it cannot be had."""
+        return any(
+            isinstance(part, Remote) and getattr(self.remote.get(part.table), "accepts", False)
+            for part in walk(expression)
+        )
+
     def is_asked(self, table: str) -> bool:
         return getattr(self.remote.get(table), "asked", False)
 
@@ -144,6 +151,8 @@ class CodeScope:
             case Unary("not", operand):
                 return f"(not {self.truth(operand)})"
             case Binary("in" | "not in" as operator, left, right):
+                if self.pool.accepts(expression):
+                    return f"member({operator == 'in'}, {self.value(left).source}, {self.value(right).source})"
                 return self._membership(operator, self.value(left), right)
             case Binary(operator, left, right) if operator in _COMPARISON:
                 return self.compare(operator, self.value(left), self.value(right))
@@ -193,6 +202,8 @@ class CodeScope:
         name = self.pool.name("F", function.call)
         arguments = [self.value(argument) for argument in expression.arguments]
         inner = ", ".join(argument.source for argument in arguments)
+        if self.pool.accepts(expression):
+            return Piece(f"call_accepting({name}, {function.accepts_missing}, {inner})", nullable=True)
         if function.accepts_missing or not any(argument.nullable for argument in arguments):
             return Piece(f"{name}({inner})", nullable=True)
         return Piece(f"call({name}, {inner})", nullable=True)
@@ -206,7 +217,8 @@ class CodeScope:
                 f"the rule looks things up in the remote table {expression.table!r}, which was not given "
                 f"(given: {tables}); supply it, for example with --remote {expression.table}=FILE"
             )
-        return Piece(f"lookup({', '.join(self.lookup_arguments(expression))})", nullable=True)
+        lookup = "lookup_accepting" if any(map(self.pool.accepts, expression.arguments)) else "lookup"
+        return Piece(f"{lookup}({', '.join(self.lookup_arguments(expression))})", nullable=True)
 
     def lookup_arguments(self, expression: Remote) -> list[str]:
         """Sources of the table, the time of the latest event that the arguments name, and the arguments."""

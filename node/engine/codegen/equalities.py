@@ -96,6 +96,8 @@ def equality_key(
         for mine, other in ((condition.left, condition.right), (condition.right, condition.left)):
             if roles_of(mine) != {role} or parameters_of(mine) or role in roles_of(other) or join.asks(mine):
                 continue
+            if join.buffers.pool.accepts(other):
+                continue
             if any(isinstance(part, Fold) or (isinstance(part, Attribute) and part.index) for part in walk(condition)):
                 continue
             if any(join.parameter_step[name] > at for name in parameters_of(other)):

@@ -204,6 +204,8 @@ def _latest(rule: Rule, roles: tuple[str, ...]) -> int | None:
 def _declared(output: OutputAttribute, scope: CodeScope) -> str:
     """Source of an output attribute's value: of the declared kind, and a number only if it is finite."""
     source = scope.value(output.value).source
+    if scope.pool.accepts(output.value):
+        source = f"given({source})"
     if output.kind == "float":
         return f"as_declared({source})"
     return source if isinstance(output.value, Attribute | Constant) else f"finite({source})"
