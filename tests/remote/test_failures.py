@@ -90,7 +90,7 @@ def test_an_attribute_that_cannot_be_had_has_no_value(on_failure: str) -> None:
 def test_the_composite_says_what_was_done_instead(strategy: Any) -> None:
     rule = "X: SEQ(A a, B b) WHERE a.v > REMOTE.limits[a.k] WITHIN 1 s RETURN X(k = a.k)"
     engine = hw.Engine(rule, remote={"limits": behind("accept")}, remote_strategy=strategy)
-    said = {match.attributes["k"]: match.to_json().get("remote") for match in engine.run(EVENTS)}
+    said: dict[Any, Any] = {match.attributes["k"]: match.to_json().get("remote") for match in engine.run(EVENTS)}
     assert said["x"] is None
     (value,) = said["away"]
     assert value.pop("fetched") > 10**15
