@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -73,29 +73,37 @@ class Catalog:
         complete matches only: what comes too much is no match there. A table that may answer otherwise the next time
         is looked into once, above.
         """
-        memory, beyond = self.memory, {table for table, nodes in self.reached_from if node not in nodes}
+        memory = self.memory
         last = memory is not None and memory.waiting(rule).only_last
 
         def judges(tables: frozenset[str]) -> bool:
             steady = memory is None or all(map(memory.is_steady, tables))
-            return not tables or (steady and not last and beyond.isdisjoint(tables))
+            return not tables or (steady and not last and not self.out_of_reach(node, tables))
 
         return tuple(conjunct for conjunct in where if judges(tables_in(conjunct)))
 
-    def engine(self, stream: Stream) -> Engine:
-        """An engine for a whole rule, or for a partial one or a filter, whose matches are only read for their parts."""
-        return Engine(self.program(stream), on_failure=NOTED.note, memory=self.memory)
+    def out_of_reach(self, node: str, tables: Collection[str]) -> set[str]:
+        """Those of the tables that a node does not reach."""
+        return {table for table, nodes in self.reached_from if table in tables and node not in nodes}
 
-    def program(self, stream: Stream) -> Program:
+    def engine(self, stream: Stream, judged: Collection[Expression] = ()) -> Engine:
+        """An engine for a whole rule, or for a partial one or a filter, whose matches are only read for their parts.
+        ``judged``: conditions that everything meets which comes."""
+        return Engine(self.program(stream, judged), on_failure=NOTED.note, memory=self.memory)
+
+    def program(self, stream: Stream, judged: Collection[Expression] = ()) -> Program:
         match stream:
-            case Whole():
-                rule = stream.rule
+            case Whole(rule):
+                where = rule.pattern.where
             case Part(partial):
                 where = self.judged_here(partial.pattern.where, partial.rule.name)
-                pattern = replace(partial.pattern, where=where)
-                rule = Rule(f"{partial.rule.name}/{','.join(partial.roles)}", pattern, "~", ())
+                rule = Rule(f"{partial.rule.name}/{','.join(partial.roles)}", partial.pattern, "~", ())
             case Filter(name, where):
-                rule = Rule(f"filter {name}", Pattern(Chain(Leaf(SUBJECT, name)), self.judged_here(where)), "~", ())
+                where = self.judged_here(where)
+                rule = Rule(f"filter {name}", Pattern(Chain(Leaf(SUBJECT, name)), where), "~", ())
+        where = tuple(conjunct for conjunct in where if conjunct not in judged)
+        if where != rule.pattern.where:
+            rule = replace(rule, pattern=replace(rule.pattern, where=where))
         named = sorted(types_of(rule.pattern))
         types = tuple(self.types[name] for name in named if name in self.types)
         composites = tuple(self.composites[name] for name in named if name in self.composites)

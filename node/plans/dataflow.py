@@ -21,6 +21,7 @@ from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.task import JoinTask
 from headwater.protocol.analysis.conjuncts import tables_in
 from headwater.protocol.analysis.horizons import horizon_us
+from headwater.protocol.expressions import Expression
 from headwater.protocol.languages.printing import PrintError
 from headwater.protocol.messages.neighbour import Filter, Part, Stream, TreeStart, Whole
 from headwater.protocol.pattern import Rule
@@ -95,10 +96,18 @@ class Dataflow:
 
     # -------------------------------------------------------------------------------------------------- tasks, output
 
-    def task(self, stream: Stream, inputs: Iterable[Feed], *, subscribe: bool = True) -> JoinTask:
-        """A new task that joins its inputs; ``subscribe``: they give it what they bring of their own accord."""
+    def task(
+        self,
+        stream: Stream,
+        inputs: Iterable[Feed],
+        *,
+        subscribe: bool = True,
+        judged: tuple[Expression, ...] = (),
+    ) -> JoinTask:
+        """A new task that joins its inputs; ``subscribe``: they give it what they bring of their own accord;
+        ``judged``: conditions that all of it meets."""
         candidates = self.catalog.candidates(stream.partial) if isinstance(stream, Part) else ()
-        engine = self.catalog.engine(stream)
+        engine = self.catalog.engine(stream, judged)
         task = JoinTask(self.numbers.next(), stream, engine, tuple(inputs), candidates, needed_us(stream))
         if subscribe:
             for feed in task.inputs:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from headwater.node.plans.dataflow import KINDS, Dataflow, describe, rule_of
+from headwater.node.plans.judging import judged_below, left_by, stays
 from headwater.node.plans.node_plan import PlanShare
 from headwater.node.plans.partition import HERE, split
 from headwater.node.plans.plan_tasks import PlanTasks
@@ -25,7 +26,6 @@ from headwater.node.tasks.aggregates.planning import asking_rule
 from headwater.node.tasks.aggregates.tallies import Tallies
 from headwater.node.tasks.task import JoinTask
 from headwater.protocol.analysis.horizons import horizon_us
-from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.analysis.partial_rules import PartialRule
 from headwater.protocol.analysis.projection import beside_all_of, joinable_components, project
 from headwater.protocol.expressions import Expression
@@ -42,7 +42,7 @@ class TreeTasks(PlanTasks):
 
     def __init__(self, flow: Dataflow, *, pulls: bool = False, values: bool = True, everywhere: bool = True) -> None:
         """``pulls``: tasks may ask for events instead of being sent all; ``values``: with the values that they know.
-        ``everywhere``: every node reaches the remote tables; otherwise the root does."""
+        ``everywhere``: every node reaches all remote tables."""
         super().__init__(flow)
         self._everywhere = everywhere
         self._pulls = pulls
@@ -114,7 +114,7 @@ class TreeTasks(PlanTasks):
         inputs: list[Feed] = []
         for producer in self.producers(stream.type):
             if producer != HERE:
-                rest = Filter(stream.type, self._left_by(producer, stream.where))
+                rest = Filter(stream.type, left_by(self.flow.catalog, producer, stream.where))
                 inputs.append(self.flow.filtered(self.inlet(producer, stream, work), rest))
             else:
                 inputs += [self.flow.filtered(feed, stream) for feed in self.local_feeds(stream.type)]
@@ -129,14 +129,6 @@ class TreeTasks(PlanTasks):
                         yield stream, source
                     elif isinstance(source, JoinTask) and isinstance(source.stream, Filter):
                         yield source.stream, source
-
-    def _left_by(self, child: str, where: tuple[Expression, ...], rule: str = "") -> tuple[Expression, ...]:
-        """The remote conditions that this node judges because the child does not. What the child judges, it or a node
-        below has judged on everything that it gives."""
-        judged_below = self.flow.catalog.judged_by(child, where, rule)
-        return tuple(
-            conjunct for conjunct in self.flow.catalog.judged_here(where, rule) if conjunct not in judged_below
-        )
 
     def _evaluate(self, stream: Whole | Part, work: Work, *, here: bool = False) -> Feed:
         """``here``: at this node, even if a child could do it alone."""
@@ -167,19 +159,17 @@ class TreeTasks(PlanTasks):
             if leaf.role in roles and leaf.type in plan.local:
                 for feed in self.local_feeds(leaf.type):
                     inputs.setdefault(id(feed), (feed, set()))[1].add(leaf.role)
+        judged = judged_below(self.flow.catalog, stream, inputs.values())
         if self._pulls and inputs:
             types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
             slots = [Slot(feed, frozenset(served), types) for feed, served in inputs.values()]
-            task = self._task(stream, slots, subscribe=False)
+            task = self._task(stream, slots, subscribe=False, judged=judged)
             task.push_pull = PushPull(rule, slots, task.horizon_us, task, values=self._values)
             return task
-        return self._task(stream, [feed for feed, _ in inputs.values()])
+        return self._task(stream, [feed for feed, _ in inputs.values()], judged=judged)
 
     def _stays(self, stream: Whole | Part, child: str) -> bool:
-        """Whether what one child could evaluate is evaluated here, because of the remote tables that are reached."""
-        if isinstance(stream, Whole):
-            return not self._everywhere and bool(tables_of(stream.rule))
-        return bool(self._left_by(child, stream.partial.pattern.where, stream.partial.rule.name))
+        return not self._everywhere and stays(self.flow.catalog, stream, child)
 
     def _hear(self, rule: Rule, work: Work) -> None:
         """Ask for the filters without conditions that a rule needs, so that other rules can do with what they bring."""
@@ -242,8 +232,15 @@ class TreeTasks(PlanTasks):
             self.feeds[stream] = self._task(stream, inputs)
         return self.feeds[stream]
 
-    def _task(self, stream: Whole | Part, inputs: Iterable[Feed], *, subscribe: bool = True) -> JoinTask:
-        task = self.flow.task(stream, inputs, subscribe=subscribe)
+    def _task(
+        self,
+        stream: Whole | Part,
+        inputs: Iterable[Feed],
+        *,
+        subscribe: bool = True,
+        judged: tuple[Expression, ...] = (),
+    ) -> JoinTask:
+        task = self.flow.task(stream, inputs, subscribe=subscribe, judged=judged)
         if isinstance(stream, Whole):
             self.places.setdefault(stream.rule.emits, set()).add(HERE)
         return task
