@@ -11,6 +11,7 @@ from typing import Any
 
 from headwater.node.effects import Tell
 from headwater.node.plans.dataflow import KINDS, Dataflow, describe, needed_us
+from headwater.node.plans.judging import ANY_NODE, Brought, judged_below
 from headwater.node.plans.node_plan import PlanShare
 from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.stage_cost import StagePatience, StageWatch
@@ -82,11 +83,26 @@ class GraphTasks(PlanTasks):
             once = Once(inputs, needed_us(planned.stream))
             self._overlapping.append(once)
             inputs = [once]
-        task = self.flow.task(planned.stream, inputs)
+        judged = judged_below(
+            self.flow.catalog, planned.stream, [self._brought(tap, planned.stream) for tap in planned.inputs]
+        )
+        task = self.flow.task(planned.stream, inputs, judged=judged)
         task.drives = task.drives or planned.drives
         if planned.master is not None:
             task.push_pull = PushPull(rule, slots, task.horizon_us, None, values=self._values, master=planned.master)
         return task
+
+    def _brought(self, tap: Tap, stream: Whole | Part) -> Brought:
+        """What comes from there to the task of a stream."""
+        rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
+        roles, _ = _served(rule, stream, self._types_of(tap))
+        match tap:
+            case BornHere(born):
+                return Brought(born, self.flow.catalog.node, roles)
+            case TakenFrom(number):
+                return Brought(self._taken[number].stream, ANY_NODE, roles)
+            case MadeBy():
+                return Brought(None, ANY_NODE, roles)
 
     def _feed_of(self, tap: Tap) -> Feed:
         match tap:

@@ -7,12 +7,12 @@ asked of the children, and a task here puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headwater.node.plans.dataflow import KINDS, Dataflow, describe, rule_of
-from headwater.node.plans.judging import judged_below, left_by, stays
+from headwater.node.plans.judging import Brought, judged_below, left_by, stays
 from headwater.node.plans.node_plan import PlanShare
 from headwater.node.plans.partition import HERE, split
 from headwater.node.plans.plan_tasks import PlanTasks
@@ -159,7 +159,7 @@ class TreeTasks(PlanTasks):
             if leaf.role in roles and leaf.type in plan.local:
                 for feed in self.local_feeds(leaf.type):
                     inputs.setdefault(id(feed), (feed, set()))[1].add(leaf.role)
-        judged = judged_below(self.flow.catalog, stream, inputs.values())
+        judged = judged_below(self.flow.catalog, stream, (_brought(feed, served) for feed, served in inputs.values()))
         if self._pulls and inputs:
             types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
             slots = [Slot(feed, frozenset(served), types) for feed, served in inputs.values()]
@@ -418,3 +418,7 @@ class TreeTasks(PlanTasks):
 
     def held(self) -> int:
         return self.flow.held() + self.aggregates_held()
+
+
+def _brought(feed: Feed, served: Collection[str]) -> Brought:
+    return Brought(feed.stream, feed.child, served) if isinstance(feed, Inlet) else Brought(None, HERE, served)
