@@ -86,6 +86,10 @@ class Catalog:
         """Those of the tables that a node does not reach."""
         return {table for table, nodes in self.reached_from if table in tables and node not in nodes}
 
+    def says(self, tables: Iterable[str]) -> bool:
+        """Whether composite events say what was looked up in one of the tables."""
+        return self.memory is not None and any(map(self.memory.records, tables))
+
     def engine(self, stream: Stream, judged: Collection[Expression] = ()) -> Engine:
         """An engine for a whole rule, or for a partial one or a filter, whose matches are only read for their parts.
         ``judged``: conditions that everything meets which comes."""

@@ -48,6 +48,7 @@ def judged_below(catalog: Catalog, stream: Whole | Part, inputs: Iterable[Brough
 
     Such a condition is about one event, whose type has no other role in the rule, and all events of the type come in
     streams of nodes that judge it. A partial rule gives single events of its matches, which may not belong together.
+    Where composite events say what was looked up, it is looked up again.
     """
     rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
     types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
@@ -56,7 +57,8 @@ def judged_below(catalog: Catalog, stream: Whole | Part, inputs: Iterable[Brough
     judged = []
     for conjunct in rule.pattern.where:
         roles = roles_of(conjunct)
-        if tables_in(conjunct) and len(roles) == 1 and uses[types[min(roles)]] == 1:
+        tables = tables_in(conjunct)
+        if tables and not catalog.says(tables) and len(roles) == 1 and uses[types[min(roles)]] == 1:
             asked = about_subject(conjunct)
             if all(_judges(catalog, one, asked) for one in brought if not roles.isdisjoint(one.roles)):
                 judged.append(conjunct)

@@ -2,8 +2,8 @@
 
 A projection may let through more than the rule needs, never less: every match of the rule, kept to the covered roles,
 is a match of the projection. The node above checks everything again on what it gets, so a condition that cannot be
-judged below is left out, and so is one that looks into a remote table by a node that does not reach it (``Catalog``);
-but what is withheld must not change a decision above. That rests on three things:
+judged below is left out, and so is one that looks into a remote table by a node that does not reach it
+(``node.plans.judging``); but what is withheld must not change a decision above. That rests on three things:
 
 - A node that selects by last or first hears of every candidate that would win over one that it gets: through contests,
   or because the role is a plain filter, or because its origin alone determines it (then both come up together or

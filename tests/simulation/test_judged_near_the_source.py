@@ -6,11 +6,12 @@ A line n1 - n2 - n3 - n4: the sink is at n1, and most events are born at n4. Wha
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from headwater.deploy.simulation.outcome import Outcome
-from headwater.deploy.simulation.remote import SimulatedTables
+from headwater.deploy.simulation.remote import Answers, SimulatedTables
 from headwater.deploy.simulation.simulator import simulate
 from headwater.node.remote.policies import POLICIES
 from headwater.protocol.composites import Composite
@@ -33,6 +34,8 @@ def above(role: str, key_of: str) -> Binary:
 
 FILTERED = rule(chain("A a", last("B b", 150 * MS, "a")), above("b", "b"))
 JOINED = rule(seq("B b", "C c", "A a", within=50 * MS, bounds="span"), above("c", "b"), "b.v = c.v")
+TWICE = rule(seq("A a", "B b", "B b2", within=500 * MS, bounds="span"), above("b", "b"))
+DELEGATED = rule(seq("B b", "C c", within=50 * MS, bounds="span"), above("c", "b"))
 ABSENT = rule(chain("A a", absent("B b", within=15 * MS, of="a")), above("b", "b"))
 
 
@@ -49,7 +52,7 @@ def births() -> list[tuple[int, int, Event]]:
 
 
 def run(of: Rule, at: str, strategy: str, policy: str = "hybrid") -> Outcome:
-    """``at``: the nodes that reach the table."""
+    """``at``: the nodes that reach the table; none: all do."""
     network = Network(
         tuple(TYPES.values()),
         NODES,
@@ -60,7 +63,10 @@ def run(of: Rule, at: str, strategy: str, policy: str = "hybrid") -> Outcome:
         tables=(DescribedTable("table", "", tuple(at.split())),),
     )
     tables = SimulatedTables(
-        {"table": lambda key: Versions.always(8)}, (MS, 3 * MS), reached_from={"table": at.split()}, strategy=policy
+        {"table": lambda key: Versions.always(8)},
+        (MS, 3 * MS),
+        reached_from={"table": at.split()} if at else {},
+        strategy=policy,
     )
     return simulate(network, births(), strategy=strategy, seed=1, check=True, remote=tables)
 
@@ -96,6 +102,38 @@ def test_a_plan_has_filters_judged_beside_their_sources() -> None:
     far, near = run(FILTERED, "n1", "inev"), run(FILTERED, "n1 n4", "inev")
     assert composites(near) == composites(far) != []
     assert between(near, "n4", "n3") < between(far, "n4", "n3") / 2
+
+
+def askers(monkeypatch: pytest.MonkeyPatch, of: Rule, at: str, strategy: str) -> set[str]:
+    """The nodes that ask the provider of the table."""
+    asking: set[str] = set()
+    to = Answers.to
+
+    def noted(answers: Answers, node: str, *rest: Any) -> Any:
+        asking.add(node)
+        return to(answers, node, *rest)
+
+    monkeypatch.setattr(Answers, "to", noted)
+    assert composites(run(of, at, strategy))
+    return asking
+
+
+@pytest.mark.parametrize("strategy", TREES)
+def test_what_was_judged_below_is_not_looked_up_again(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert askers(monkeypatch, FILTERED, "", strategy) == {"n4"}
+    assert askers(monkeypatch, ABSENT, "n1 n2 n3", strategy) == {"n3"}
+    assert len(askers(monkeypatch, TWICE, "", strategy)) == 2, "an event of the type has another role"
+    assert askers(monkeypatch, FILTERED, "n1 n4", strategy) == {"n1", "n4"}, "n1 does not know what n2 gets"
+
+
+def test_a_plan_has_nothing_looked_up_again_that_every_node_judges(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert askers(monkeypatch, FILTERED, "", "inev") == {"n4"}
+
+
+@pytest.mark.parametrize("strategy", ["st", "mt"])
+def test_a_rule_is_delegated_to_nodes_that_reach_its_tables(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert askers(monkeypatch, DELEGATED, "n1 n2 n3", strategy) == {"n3"}
+    assert askers(monkeypatch, DELEGATED, "", strategy) == {"n4"}
 
 
 @pytest.mark.parametrize("policy", list(POLICIES))
