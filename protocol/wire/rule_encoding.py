@@ -143,7 +143,12 @@ def _fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) is Literal:
         return value in get_args(hint)
     if get_origin(hint) is tuple:
-        return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
+        kinds = get_args(hint)
+        if not isinstance(value, tuple):
+            return False
+        if kinds[-1] is Ellipsis:
+            return all(_fits(item, kinds[0]) for item in value)
+        return len(value) == len(kinds) and all(map(_fits, value, kinds))
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, choice) for choice in get_args(hint))
     return type(value) is hint or (hint is float and type(value) is int)

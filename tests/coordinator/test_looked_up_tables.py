@@ -8,13 +8,18 @@ from dataclasses import replace
 
 import pytest
 
+from headwater.coordinator.core import Coordinator
 from headwater.coordinator.daemon.api.rule_texts import read_rules
 from headwater.coordinator.daemon.operations import RequestRefused
 from headwater.coordinator.leader import leader
 from headwater.coordinator.table_ways import table_ways
 from headwater.protocol.events import EventType
-from headwater.protocol.languages import Source
-from headwater.protocol.network import DescribedTable, Link, Network
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.messages import control
+from headwater.protocol.network import DescribedTable, Link, Network, Sink
+from headwater.protocol.network import Source as EventSource
+from headwater.protocol.strategy import STRATEGIES
+from headwater.protocol.subscriptions import Subscription
 
 T = EventType("T", [("org", "string"), ("vol", "int")])
 RULE = "Over: SEQ(T t) WHERE t.vol > REMOTE.limits[t.org] AND t.org = REMOTE.names[t.org] WITHIN 1 s RETURN Over()"
@@ -133,3 +138,17 @@ def test_ways_lead_in_no_circle_where_links_take_no_time() -> None:
             while told.get(node):
                 node, steps = told[node], steps + 1
                 assert steps < len(nodes)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nodes_can_read_the_plan_of_a_network_whose_tables_not_all_reach(strategy: str) -> None:
+    network = replace(
+        RING,
+        sources=(EventSource("p1", "T"),),
+        sinks=(Sink("p3", Subscription("Over")),),
+        rules=parse_rules([Source(RULE, "over", "sase")], [T]).rules,
+    )
+    orders = Coordinator(network, strategy).begin()
+    assert orders
+    for _, order in orders:
+        assert control.decode(control.encode(control.Ordered(order))) == control.Ordered(order)
