@@ -21,6 +21,7 @@ RuleText: TypeAlias = "str | os.PathLike[str] | Source"
 """Rules as a text, or as the path of a ``.tesla`` or ``.sase`` file."""
 Types: TypeAlias = "Iterable[EventType] | Mapping[str, Mapping[str, str]]"
 TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns", "iso"]
+RemoteCache: TypeAlias = Literal["lru", "cost"]
 RemoteStrategy: TypeAlias = Literal["block", "cache", "last", "prefetch", "lazy", "hybrid"]
 
 RULES_ACCEPTED: Final = "give a text, the path of a .tesla or .sase file, a list of these, or what parse_rules returned"
@@ -81,7 +82,14 @@ def layout_of(time_column: str, type_column: str, time_unit: TimeUnit | None) ->
     return Layout(time_column, time_unit, type_column)
 
 
-def remote_tables(tables: Mapping[str, Any], strategy: str, *, lineage: bool = False) -> Tables | None:
+def remote_tables(
+    tables: Mapping[str, Any],
+    strategy: str,
+    cache: str = "lru",
+    priorities: Mapping[str, float] | None = None,
+    *,
+    lineage: bool = False,
+) -> Tables | None:
     """What an engine looks values up in, by name of the table; None where it only has objects with ``lookup``, and does
     not note what they give."""
     if not lineage and all(hasattr(table, "lookup") for table in tables.values()):
@@ -89,4 +97,5 @@ def remote_tables(tables: Mapping[str, Any], strategy: str, *, lineage: bool = F
     from headwater.deploy.descriptions.remote import table_from_python
     from headwater.node.remote.tables import Tables
 
-    return Tables({name: table_from_python(name, table) for name, table in tables.items()}, strategy, lineage=lineage)
+    given = {name: table_from_python(name, table) for name, table in tables.items()}
+    return Tables(given, strategy, cache=cache, priorities=priorities, lineage=lineage)

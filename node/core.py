@@ -95,7 +95,7 @@ class NodeCore:
         remote tables."""
         self.name = name
         self.settings = settings or NodeSettings()
-        self.memory = Memory((), foresight=False) if memory is None else memory
+        self.memory = Memory(()) if memory is None else memory
         """The elements of remote tables that are at hand, and those that are under way: all rules share it."""
         self.relay = Relay(self.memory, neighbours)
         """Where elements are asked for, and who waits for them."""
@@ -164,7 +164,7 @@ class NodeCore:
             case LinkReset():
                 self._link_reset(received.neighbour, work)
             case Fetched():
-                self._came(received.elements, work)
+                self._fetched(received, work)
             case FetchFailed():
                 self._fetch_failed(received, work)
             case _:
@@ -333,6 +333,12 @@ class NodeCore:
         except ValueError:
             work.report("malformed_elements")
 
+    def _fetched(self, fetched: Fetched, work: Work) -> None:
+        under_way = self.memory.under_way
+        for table in dict.fromkeys(table for table, key, _ in fetched.elements if (table, key) in under_way):
+            self.memory.took(table, fetched.took_us)
+        self._came(fetched.elements, work)
+
     def _came(self, elements: Sequence[tuple[str, Key, Versions | None]], work: Work) -> None:
         """Elements have come: whatever waits for them goes on, here and at neighbours."""
         stamped = [(table, key, self.memory.stamped(table, element)) for table, key, element in elements]
@@ -361,15 +367,29 @@ class NodeCore:
     def _ask_later(self, places: Iterable[Place], work: Work) -> None:
         """Ask again for what could not be had, after a while."""
         places = [place for place in places if place in self.memory.under_way]
-        if places:
-            self._failed |= dict.fromkeys(places)
-            work.report("failed_fetches", len(places))
+        if not places:
+            return
+        work.report("failed_fetches", len(places))
+        for place in places:
+            if self.memory.is_ahead(place) and place not in self.relay.askers:
+                self.memory.give_up(place)  # if something needs it after all, it is asked for once more
+            else:
+                self._failed[place] = None
+        if self._failed:
             work.timer("fetch", work.now_us + FETCH_AGAIN_US)
 
     def _fetch_again(self, work: Work) -> None:
         places, self._failed = self._failed, {}
         if places:
             self.relay.ask(places, work)
+
+    def _forget_classes(self) -> None:
+        """What rules that are gone have counted is worth nothing to the others."""
+        if self.memory.counts():
+            engines = (task.engine for tasks in self.works.values() for task in tasks.tasks)
+            self.memory.retain(
+                {id(c) for engine in engines if engine.asking is not None for c in engine.asking.classes}
+            )
 
     def awaiting(self) -> int:
         """How many evaluations, and inputs behind them, wait for elements."""
@@ -434,6 +454,7 @@ class NodeCore:
         if self._ticks % TICKS_PER_SETTLING == 0:
             self.forest.settle(work)
         self.forest.end_drained(work)
+        self._forget_classes()
         self._forget_the_past(work)
         rest = min(self._idle_ticks, IDLE_DOUBLINGS)  # a node that receives and holds nothing need not hurry
         work.timer("tick", work.now_us + (self._tick_us() << rest), idle=True)

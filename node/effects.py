@@ -94,6 +94,8 @@ class Fetched:
     not have. One that was not asked for, or comes again, changes nothing."""
 
     elements: tuple[tuple[str, Key, Versions | None], ...]
+    took_us: int = 0
+    """How long the question took, as far as the runtime knows: decides what is fetched ahead, and never results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any
 
 from headwater.node.engine import Engine
-from headwater.node.remote.memory import CACHE_BYTES, Memory
+from headwater.node.remote.memory import CACHE_BYTES, Memory, with_foresight
 from headwater.node.remote.policies import DEFAULT
 from headwater.protocol.analysis.partial_rules import Contest, PartialRule
 from headwater.protocol.errors import ConfigError
@@ -46,7 +46,7 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    upgrades = {1: _with_memory, 2: _with_functions, 3: _with_relay, 4: _with_reach}
+    upgrades = {1: _with_memory, 2: _with_functions, 3: _with_relay, 4: _with_reach, 5: _with_foresight}
     return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades=upgrades)
 
 
@@ -101,6 +101,20 @@ def _with_reach(tables: Tables) -> Tables:
     """From format 4: nodes were not told which of them reach which remote tables. They learn it with the next plan."""
     none: dict[str, Any] = {"reached_from": EMPTY}
     return with_fields(tables, {"Share": none, "Catalog": {"node": "", **none}})
+
+
+def _with_foresight(tables: Tables) -> Tables:
+    """From format 5: nodes kept elements of remote tables, and had learnt nothing of which they will need; no network
+    said how they make room, or which rules count more."""
+    tables = with_fields(tables, {"NodeConfig": {"remote_cache": "", "remote_priorities": EMPTY}})
+
+    def enlarged(entry: Any) -> list[Any]:
+        if tables.shapes[entry[-1]][0] != "Memory":
+            return list(entry)
+        policy, cache_bytes, *content, shape = entry
+        return [policy, cache_bytes, with_foresight(policy, cache_bytes, *content), shape]
+
+    return Tables(tables.shapes, list(map(enlarged, tables.values)), list(map(enlarged, tables.objects)), tables.root)
 
 
 def _classes() -> dict[str, type]:
@@ -220,8 +234,10 @@ def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any, memory: An
 def _memory(*parts: Any) -> Memory:
     try:
         return Memory.restored(*parts)
-    except (TypeError, ValueError, ConfigError) as error:
-        raise StateError(f"the saved state is damaged: a memory of remote tables that is none ({error})") from None
+    except (KeyError, TypeError, ValueError, ConfigError) as error:
+        raise StateError(
+            f"the saved state is damaged: a memory of remote tables that is none ({error!r:.100})"
+        ) from None
 
 
 def _item_getter(place: Any) -> itemgetter[Any]:

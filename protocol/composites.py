@@ -183,9 +183,10 @@ class Composite(tuple[Any, ...]):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Composite):
             return False
-        if self[0] is other[0]:
+        if self[0] is other[0] and self[0].values is not _carried:
             return tuple.__eq__(self, other)
-        # One of them may have come over a link, or from an engine of its own: what counts is which match it is.
+        # One of them may have come over a link, from an engine of its own, or from a snapshot, and then its parts have
+        # no values: what counts is which match it is.
         return (self.rule, self.version) == (other.rule, other.version) and self._tail() == other._tail()
 
     def __hash__(self) -> int:

@@ -98,6 +98,10 @@ class Network:
     """How rules come by elements of remote tables; empty: as nodes do without being told."""
     functions: DescribedFunctions | None = None
     """The file of Python functions that its rules and subscriptions may call."""
+    remote_cache: str = ""
+    """What makes room where nodes keep too much of remote tables; empty: as nodes do without being told."""
+    remote_priorities: tuple[tuple[str, float], ...] = ()
+    """How much the matches of a rule count where nodes decide what to fetch ahead and what to keep."""
 
     def neighbours(self) -> dict[str, dict[str, Link]]:
         """For every node its neighbours in order of name, each with the link to it."""

@@ -66,6 +66,8 @@ class Registry:
         self._tables = setup.network.tables
         self._remote_strategy = setup.network.remote_strategy
         self._functions = setup.network.functions
+        self._remote_cache = setup.network.remote_cache
+        self._remote_priorities = setup.network.remote_priorities
         self.unlinked: tuple[str, ...] = ()
         """Nodes that begin a life and are told of no plan before they have said that they run its functions."""
         self._versions: dict[str, int] = {}
@@ -195,6 +197,8 @@ class Registry:
             ),
             self._remote_strategy,
             self._functions,
+            self._remote_cache,
+            self._remote_priorities,
         )
 
     def _placed(self, end: _End) -> _End:

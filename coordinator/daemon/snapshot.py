@@ -50,7 +50,7 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    upgrades = {1: _with_tables, 2: _with_functions, 3: _with_ways, 4: _with_reach}
+    upgrades = {1: _with_tables, 2: _with_functions, 3: _with_ways, 4: _with_reach, 5: _with_priorities}
     return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades=upgrades)
 
 
@@ -77,6 +77,13 @@ def _with_ways(tables: Tables) -> Tables:
 def _with_reach(tables: Tables) -> Tables:
     """From format 4: plans did not say which nodes reach which remote tables."""
     return with_fields(tables, {"Share": {"reached_from": EMPTY}})
+
+
+def _with_priorities(tables: Tables) -> Tables:
+    """From format 5: networks said neither how nodes make room nor which rules count more."""
+    new = {"remote_cache": "", "remote_priorities": EMPTY}
+    registry = {f"_{name}": value for name, value in new.items()}
+    return with_fields(tables, {"Network": new, "NodeConfig": new, "Registry": registry})
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import RunFailed
+from headwater.node.remote.caches import CACHES
 from headwater.node.remote.policies import DEFAULT, POLICIES
 from headwater.node.remote.tables import AT_HAND, Tables
 from headwater.protocol.edge import TimeUnit
@@ -39,7 +40,23 @@ RemoteStrategyOption = Annotated[
 ]
 RemoteCacheOption = Annotated[
     str,
-    typer.Option(help="How much of remote tables is kept, as in 64MB; the least recently used goes.", metavar="SIZE"),
+    typer.Option(help="How much of remote tables is kept, as in 64MB.", metavar="SIZE"),
+]
+RemoteCachePolicyOption = Annotated[
+    str,
+    typer.Option(
+        help="What makes room when that is full. lru: what was not looked up for longest; cost: what is worth least "
+        "for its size, by how many matches need it and how long it takes to fetch.",
+        metavar="|".join(CACHES),
+    ),
+]
+RemotePriorityOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="How much the matches of a rule count beside those of others where it is decided what to fetch ahead and "
+        "what to keep of remote tables; 1 by default.",
+        metavar="RULE=NUMBER",
+    ),
 ]
 
 
@@ -56,15 +73,32 @@ def tables_of(
     options: Sequence[str] | None,
     unit: TimeUnit | None,
     strategy: str = DEFAULT,
-    cache: str = "64MB",
+    cache_size: str = "64MB",
     *,
+    cache: str = "lru",
+    priorities: Mapping[str, float] | None = None,
     lineage: bool = False,
 ) -> Tables:
     if not options:
-        return Tables({}, strategy, bytes_of(cache))
+        return Tables({}, strategy, bytes_of(cache_size), cache=cache)
     from headwater.deploy.descriptions.remote import remote_tables  # it needs pydantic, which takes long to import
 
-    return Tables(remote_tables(options, unit), strategy, bytes_of(cache), lineage=lineage)
+    tables = remote_tables(options, unit)
+    return Tables(tables, strategy, bytes_of(cache_size), cache=cache, priorities=priorities, lineage=lineage)
+
+
+def priorities_of(options: Sequence[str] | None) -> dict[str, float]:
+    """``Raised=3`` and so on, by rule."""
+    priorities: dict[str, float] = {}
+    for option in options or ():
+        rule, _, number = option.partition("=")
+        try:
+            priorities[rule.strip()] = float(number)
+        except ValueError:
+            raise ConfigError(
+                f"--remote-priority {option!r} is no rule with a number; write it as in Raised=3"
+            ) from None
+    return priorities
 
 
 def files_of(options: Sequence[str] | None) -> list[str]:

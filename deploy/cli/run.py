@@ -20,9 +20,12 @@ from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.cli.remote import (
     LineageOption,
     RemoteCacheOption,
+    RemoteCachePolicyOption,
     RemoteOption,
+    RemotePriorityOption,
     RemoteStrategyOption,
     files_of,
+    priorities_of,
     tables_of,
 )
 from headwater.deploy.cli.rule_warnings import warn_of_slips
@@ -38,7 +41,7 @@ from headwater.deploy.cli.trace_options import (
 )
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine, compile_rules
-from headwater.node.remote.policies import DEFAULT
+from headwater.node.remote.policies import DEFAULT, checked_priorities
 from headwater.node.remote.tables import check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
@@ -74,6 +77,8 @@ def run(
     remote: RemoteOption = None,
     remote_strategy: RemoteStrategyOption = DEFAULT,
     remote_cache: RemoteCacheOption = "64MB",
+    remote_cache_policy: RemoteCachePolicyOption = "lru",
+    remote_priority: RemotePriorityOption = None,
     lineage: LineageOption = False,
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
@@ -117,7 +122,16 @@ def run(
     lateness_us = None if lateness is None else duration_us(lateness)
     emit_live = source.is_stream if live is None else live
     registered = load_functions(functions)
-    tables = tables_of(remote, layout.time_unit, remote_strategy, remote_cache, lineage=lineage)
+    priorities = priorities_of(remote_priority)
+    tables = tables_of(
+        remote,
+        layout.time_unit,
+        remote_strategy,
+        remote_cache,
+        cache=remote_cache_policy,
+        priorities=priorities,
+        lineage=lineage,
+    )
     sources = read_sources(rules)
     _refuse_to_overwrite([trace, *rules, *files_of(remote), *([functions] if functions else [])], out, late_out)
     streaming = source.is_stream or lateness_us is not None
@@ -128,6 +142,7 @@ def run(
     if not quiet:
         warn_of_slips(work.rules)
     check_lookups(work.rules.rules, tables.by_name)
+    checked_priorities(priorities, (rule.name for rule in work.rules.rules))
     tables.check()
 
     def new_engine() -> Engine:

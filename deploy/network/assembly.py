@@ -95,6 +95,7 @@ class NetworkReading:
         if rules is not None:
             self._check_rules(rules, rule_entries, sources, strategy, described)
             self._check_sinks(rules, sources, subscriptions)
+        priorities = self._priorities(rules)
         sheet.finished()
         assert rules is not None
         feeds = tuple(entry.simulated for entry in sources if entry.simulated is not None)
@@ -111,6 +112,8 @@ class NetworkReading:
             tables=described.tables,
             remote_strategy=part.remote_strategy or "",
             functions=self.described_functions,
+            remote_cache=part.remote_cache or "",
+            remote_priorities=priorities,
         )
         return NetworkFile(
             sheet.path,
@@ -130,6 +133,13 @@ class NetworkReading:
             only_simulated=(*self._mixed_times(sources), *described.only_simulated),
             statistics=statistics,
         )
+
+    def _priorities(self, rules: RuleSet | None) -> tuple[tuple[str, float], ...]:
+        if self.part.remote_priorities is None or rules is None:
+            return ()
+        from headwater.deploy.network.remote_tables import priorities_of
+
+        return priorities_of(self.sheet, self.part.at("remote_priorities"), [rule.name for rule in rules.rules])
 
     def _tables(self, nodes: Mapping[str, yaml.Node]) -> DescribedTables:
         if not self.part.has("remote") or "remote" in self.part.broken or is_null(self.part.at("remote")):

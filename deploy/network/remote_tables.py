@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
@@ -18,8 +19,10 @@ from headwater.deploy.network.yaml_tree import Scalar, tree_of
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.network import DescribedTable
 from headwater.protocol.table_descriptions import key_length
+from headwater.protocol.text import suggestion
 
 EXAMPLE: Final = "write limits: {file: limits.csv}"
+_PRIORITY: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 FILES: Final = ("file", "sqlite", "password_file", "token_file")
 """Entries that name a file beside the network file."""
 
@@ -55,6 +58,25 @@ def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) 
         tables.append(DescribedTable(name, text, () if everywhere else at, *astuple(part.terms)))
         lengths[name] = key_length(text)
     return DescribedTables(tuple(tables), lengths, tuple(only_simulated))
+
+
+def priorities_of(sheet: Sheet, section: yaml.Node, rules: Sequence[str]) -> tuple[tuple[str, float], ...]:
+    """The priorities of rules for remote data; mistakes are noted in the sheet."""
+    if not isinstance(section, yaml.MappingNode):
+        sheet.error(section, "remote_priorities: names rules, each with a number", "write Raised: 3")
+        return ()
+    priorities: dict[str, float] = {}
+    for key, value in section.value:
+        rule = str(key.value)
+        if rule not in rules:
+            sheet.error(key, f"there is no rule {rule!r}", suggestion(rule, rules, "rules"))
+        elif rule in priorities:
+            sheet.error(key, f"{rule} has two priorities", "leave one of them out")
+        elif not isinstance(value, yaml.ScalarNode) or not _PRIORITY.fullmatch(value.value) or not float(value.value):
+            sheet.error(value, f"the priority of {rule} is no number above 0", f"write {rule}: 3")
+        else:
+            priorities[rule] = float(value.value)
+    return tuple(priorities.items())
 
 
 def _apart(node: yaml.Node) -> tuple[yaml.Node, yaml.Node | None]:

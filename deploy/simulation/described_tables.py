@@ -41,9 +41,16 @@ def simulated_tables(network: Network) -> Iterator[SimulatedTables]:
             for name, table in tables.items()
         }
         at = {table.name: table.at for table in network.tables if table.at}
-        strategy = network.remote_strategy or DEFAULT
         terms = {table.name: table.terms for table in network.tables if table.terms != STEADY}
-        yield SimulatedTables(elements, LATENCY_US, reached_from=at, strategy=strategy, terms=terms)
+        yield SimulatedTables(
+            elements,
+            LATENCY_US,
+            reached_from=at,
+            strategy=network.remote_strategy or DEFAULT,
+            cache=network.remote_cache or "lru",
+            terms=terms,
+            priorities=dict(network.remote_priorities),
+        )
     finally:
         loop.close()
 

@@ -39,14 +39,23 @@ class SimulatedTables:
     """Of tables that not every node reaches, those that do; others are never answered."""
     strategy: str = DEFAULT
     """How rules come by elements: a row of ``node.remote.policies``."""
+    cache: str = "lru"
+    """What makes room in a full memory: a row of ``node.remote.caches``."""
     cache_bytes: int = CACHE_BYTES
+    priorities: Mapping[str, float] = field(default_factory=dict)
+    """How much the matches of a rule count where nodes decide what to fetch ahead and what to keep."""
     terms: Mapping[str, TableTerms] = field(default_factory=dict)
     """What lookups mean in tables that are not steady."""
 
     def memory(self) -> Memory:
         """That of a node."""
         return Memory(
-            self.tables, policy=self.strategy, cache_bytes=self.cache_bytes, terms=self.terms, foresight=False
+            self.tables,
+            policy=self.strategy,
+            cache=self.cache,
+            cache_bytes=self.cache_bytes,
+            terms=self.terms,
+            priorities=self.priorities,
         )
 
 
@@ -81,7 +90,7 @@ class Answers:
                 continue
             figures.answered += 1
             figures.latency_s += (arrival_us - now_us) / 1e6
-            fetched = Fetched(((table, key, remote.tables[table](key)),))
+            fetched = Fetched(((table, key, remote.tables[table](key)),), arrival_us - now_us)
             yield arrival_us, fetched
             if chance.random() < remote.repeats:
                 yield arrival_us + chance.randint(*remote.latency_us), fetched

@@ -181,7 +181,7 @@ class Fetching:
         if answer.error is None:
             provided.answers(answer.keys)
             packed = encode_elements((answer.table, key, answer.elements.get(key)) for key in answer.keys)
-            self._daemon.apply(records.Fetched(self._daemon.now_us(), packed))
+            self._daemon.apply(records.Fetched(self._daemon.now_us(), packed, round(1e6 * answer.took_s)))
             return
         if not isinstance(answer.error, ProviderError):
             log.error("table %r: an unexpected error (a bug)", answer.table, exc_info=answer.error)

@@ -154,6 +154,7 @@ class Fetched(NamedTuple):
 
     now_us: int
     elements: bytes
+    took_us: int = 0
 
 
 class FetchFailed(NamedTuple):

@@ -168,8 +168,8 @@ class NodeMachine:
                 self._register(out)
             case records.Confirmed(_, sink, number):
                 self.sinks[sink].confirm(number)
-            case records.Fetched(_, elements):
-                self._handle(effects.Fetched(tuple(decode_elements(elements))), out)
+            case records.Fetched(_, elements, took_us):
+                self._handle(effects.Fetched(tuple(decode_elements(elements)), took_us), out)
             case records.FetchFailed(_, places):
                 failed = tuple((table, key) for table, key, _ in decode_elements(places))
                 self._handle(effects.FetchFailed(failed), out)
@@ -315,7 +315,13 @@ class NodeMachine:
             around = {peer.name: peer.delay_us for peer in sorted(config.peers, key=lambda peer: peer.name)}
             settings = self._settings or NodeSettings()
             terms = {table.name: table.terms for table in config.tables if table.terms != STEADY}
-            memory = Memory((), policy=config.remote_strategy or DEFAULT, terms=terms, foresight=False)
+            memory = Memory(
+                (),
+                policy=config.remote_strategy or DEFAULT,
+                cache=config.remote_cache or "lru",
+                terms=terms,
+                priorities=dict(config.remote_priorities),
+            )
             self.core = NodeCore(self.name, around, replace(settings, replayed=config.replayed), memory)
 
     def _follow_earlier_lives(self, config: NodeConfig) -> None:

@@ -33,7 +33,7 @@ from headwater.node.engine.next_plan import NextPlan
 from headwater.node.engine.program import Program, compile_rules
 from headwater.node.engine.running import run
 from headwater.node.engine.runtime import TooManySubsets
-from headwater.node.engine.snapshot import WaitingState, decode_snapshot, encode_snapshot
+from headwater.node.engine.snapshot import SnapshotError, WaitingState, decode_snapshot, encode_snapshot
 from headwater.node.engine.store import Store
 from headwater.node.engine.waiting import Asking, RemoteMemory
 from headwater.node.engine.waiting_match import AskingNextMatch
@@ -599,8 +599,10 @@ class Engine:
         )
 
     def _waiting_state(self) -> WaitingState:
-        held = () if self.asking is None else tuple(self.asking.held.values())
-        return WaitingState(self._applied, tuple(self._queue), held)
+        if self.asking is None:
+            return WaitingState(self._applied)
+        learnt = [self.asking.saved(), [store.saved() for store in self._stores]]
+        return WaitingState(self._applied, tuple(self._queue), tuple(self.asking.held.values()), learnt)
 
     def copy(self) -> Engine:
         """Another engine in the same state; from here on they go their own ways."""
@@ -615,16 +617,25 @@ class Engine:
         )
         self._applied, self._queue = waiting.applied, deque(waiting.queue)
         if self.asking is not None:
-            self.asking.restore(waiting.held)
-            for store in self._stores:
-                for machine in store.machines:
-                    machine.restored(waiting.held)
+            self._restore_waiting(self.asking, waiting)
         self._dispatch.clear()
         self._dispatch_composites.clear()
         self._dispatch_old.clear()
         self._output = None
         self._admitted.clear()
         self._late.clear()
+
+    def _restore_waiting(self, asking: Asking, waiting: WaitingState) -> None:
+        try:
+            of_asking, of_stores = waiting.learnt or (None, (None,) * len(self._stores))
+            asking.restore(waiting.held, of_asking)
+            for store, learnt in zip(self._stores, of_stores, strict=True):
+                for machine in store.machines:
+                    machine.restored(waiting.held)
+                if learnt is not None:
+                    store.restore(learnt)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
 
 
 _REPLAYED: Final[Mapping[str, Callable[[Engine, Any], None]]] = {

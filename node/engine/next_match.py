@@ -6,7 +6,7 @@ it to a following state, is taken into its repetition, or passes it by.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headwater.node.engine.next_plan import ACCEPTED, NextPlan, NextStage, Run
@@ -223,6 +223,13 @@ class NextMatch:
 
     def restored(self, held: Iterable[HeldEvaluation]) -> None:
         """The store was restored with these evaluations waiting."""
+
+    def saved(self) -> Sequence[Any] | None:
+        """What it has learnt of its runs, as plain values; nothing where they never wait."""
+        return None
+
+    def restore(self, saved: Sequence[Any]) -> None:
+        raise AssertionError("nothing was learnt where nothing is asked for")
 
     def retry(self, held: HeldEvaluation) -> None:
         raise AssertionError("no run waits where nothing is asked for")

@@ -30,7 +30,8 @@ from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import EventType
 from headwater.protocol.remote import saved_versions
 
-FORMAT = 4
+FORMAT = 5
+_WITHOUT_FORESIGHT = 4  # as engines were saved that had learnt nothing of what they ask for
 _ONE_KEY = 3  # as engines were saved whose skip-till-next runs were kept by one attribute
 _WITHOUT_WAITING = 2  # as engines were saved whose evaluations never waited for remote tables
 _BIG_INT = 2
@@ -46,6 +47,8 @@ class WaitingState:
     applied: float
     queue: tuple[tuple[str, Any], ...] = ()
     held: tuple[HeldEvaluation, ...] = ()
+    learnt: Sequence[Any] | None = None
+    """What it and its stores have learnt of what they ask for, as plain values; None if nothing is asked for."""
 
 
 class SnapshotError(HeadwaterError):
@@ -70,7 +73,7 @@ class _Table:
         if isinstance(value, list):
             return {"l": [self.ref(item) for item in value]}
         if isinstance(value, DoubtedRun):
-            return {"d": [self.ref(tuple(value)), self.ref(value.doubts)]}
+            return {"d": [self.ref(tuple(value)), self.ref(value.doubts), value.seen]}
         if value is MISSING:
             return {"m": None}
         if not isinstance(value, tuple):
@@ -170,6 +173,7 @@ def encode_snapshot(
             ]
             for entry in waiting.held
         ],
+        waiting.learnt,
     ]
     counts = [
         [_scalar(rule.matches[0] if rule.plan.counts else rule.passed_on[0]), rule.over_limit[0]] for rule in running
@@ -206,7 +210,7 @@ def decode_snapshot(
     kinds: Mapping[str, Callable[[Any], Any]] = {
         "t": types.__getitem__,
         "l": lambda items: [value(item) for item in items],
-        "d": lambda inside: with_doubts(value(inside[0]), value(inside[1])),
+        "d": lambda inside: with_doubts(value(inside[0]), value(inside[1]), *inside[2:]),
         "m": lambda _: MISSING,
     }
 
@@ -244,7 +248,7 @@ def _unpacked(data: bytes, fingerprint: str) -> Sequence[Any]:
         raise SnapshotError(f"this is not a snapshot of an engine: {error}") from error
     if form == _WITHOUT_WAITING and len(rest) == 7:
         rest.append(None)
-    elif form not in (FORMAT, _ONE_KEY) or len(rest) != 8:
+    elif form not in (FORMAT, _WITHOUT_FORESIGHT, _ONE_KEY) or len(rest) != 8:
         raise SnapshotError(f"the snapshot has format {form!r}; this version reads {FORMAT}")
     content: list[Any]
     belongs_to, *content = rest
@@ -256,7 +260,7 @@ def _unpacked(data: bytes, fingerprint: str) -> Sequence[Any]:
 def _waiting(saved: Any, watermark: float, value: Callable[[Any], Any]) -> WaitingState:
     if saved is None:
         return WaitingState(watermark)
-    applied, queue, held = saved
+    applied, queue, held, *learnt = saved
     return WaitingState(
         applied,
         tuple((name, value(argument)) for name, argument in queue),
@@ -264,6 +268,7 @@ def _waiting(saved: Any, watermark: float, value: Callable[[Any], Any]) -> Waiti
             HeldEvaluation(serial, store, rule, value(what), _elements(needs, value), end_ts, keeps_ts, number)
             for serial, store, rule, what, end_ts, keeps_ts, number, needs in held
         ),
+        learnt[0] if learnt else None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from types import CodeType
 from typing import Any, Protocol, cast
@@ -52,6 +52,14 @@ class NextMachine(Protocol):
 
     def restored(self, held: Iterable[HeldEvaluation]) -> None:
         """The store was restored with these evaluations waiting."""
+        ...
+
+    def saved(self) -> Sequence[Any] | None:
+        """What it has learnt of its runs, as plain values."""
+        ...
+
+    def restore(self, saved: Sequence[Any]) -> None:
+        """Continue with what was learnt."""
         ...
 
     def retry(self, held: HeldEvaluation) -> None:
@@ -216,6 +224,27 @@ class Store:
         self._bind()
         for machine in self.machines:
             machine.bind(state)
+
+    def saved(self) -> list[Any]:
+        """Beside the state, what decides when rows and runs are freed and what runs have taught, as plain values: what
+        is still there is looked at, which a cache remembers."""
+        return [
+            self._schedule,
+            self._asleep,
+            self._numbered_sweep,
+            self._swept_number,
+            self._machines_due,
+            [machine.saved() for machine in self.machines],
+        ]
+
+    def restore(self, saved: Sequence[Any]) -> None:
+        """Continue with it."""
+        schedule, asleep, self._numbered_sweep, self._swept_number, self._machines_due, machines = saved
+        self._schedule = [(due, position) for due, position in schedule]
+        self._asleep = {name: list(positions) for name, positions in asleep.items()}
+        for machine, learnt in zip(self.machines, machines, strict=True):
+            if learnt is not None:
+                machine.restore(learnt)
 
     # -------------------------------------------------------------------------------------------------------- arrivals
 
@@ -464,6 +493,7 @@ class Store:
         self._later.update(identity for identity, (number, _) in state.arrivals.items() if number > arrival)
         marks = self.marks(held.rule)
         asking.begin(held.rule, held.needs)
+        state.doubtful.most = asking.in_doubt_max(held.rule)
         before = asking.misses[0]
         try:
             self.exports[again if self._later else self.compiled.undisturbed.get(again, again)](row)
@@ -539,7 +569,7 @@ class Store:
                     if name in compiled.completing or compiled.counted is not None:  # any event moves a count window on
                         self._next_trigger = row[0]
             self._looked_at = len(pending)
-        waits = self._next_trigger if self._next_trigger > watermark else float("inf")
+        waits = self._next_trigger
         if self.state.waiting and watermark < self.state.waiting[0][0] < waits:
             waits = self.state.waiting[0][0]
         for machine in self.machines:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Any, Final, Protocol
 
 from headwater.protocol.events import Value
@@ -157,6 +156,12 @@ class Timing:
             self._classes[self._chosen].forget()
             self._since = ts
 
+    def saved(self) -> tuple[int, float]:
+        return self._chosen, self._since
+
+    def restore(self, chosen: int, since: float) -> None:
+        self._chosen, self._since = chosen, since
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -256,6 +261,12 @@ class Postponing:
     def reads(self, table: str) -> None:
         self._tables.add(table)
 
+    def saved(self) -> tuple[int, bool, float]:
+        return self._held, self.pays, self.carried_max
+
+    def restore(self, held: int, pays: bool, carried_max: float) -> None:
+        self._held, self.pays, self.carried_max = held, pays, carried_max
+
 
 class Doubtful(list[Any]):
     """Matches with postponed conditions, each with the check that judges them."""
@@ -346,7 +357,7 @@ class Asking:
         self.waited = 0
         """How many evaluations have been held so far."""
         self.held: dict[int, HeldEvaluation] = {}
-        self._serial = count()
+        self._serial = 0
         self._waiting_for: dict[Place, list[int]] = {}
         self._ready: dict[int, None] = {}
         self._ends: dict[tuple[int, int], Least] = {}
@@ -356,6 +367,8 @@ class Asking:
         self._table_of = table_of
         self.used: dict[tuple[str, Key, int], Any] = {}
         """Of these lookups, those of the running evaluation with what they gave."""
+        self.classes: dict[Counted, None] = {}
+        """What counts the partial matches of its rules."""
 
     def table(self, name: str) -> AskedTable:
         if name not in self.tables:
@@ -364,7 +377,10 @@ class Asking:
 
     def counted(self, rule: int, name: str, table: str, horizon: int, *, numbered: bool, early: bool) -> Counted | None:
         """See ``RemoteMemory.key_class``."""
-        return self.memory.key_class(self._rules[rule], name, table, horizon, numbered=numbered, early=early)
+        counted = self.memory.key_class(self._rules[rule], name, table, horizon, numbered=numbered, early=early)
+        if counted is not None:
+            self.classes[counted] = None
+        return counted
 
     # ------------------------------------------------------------------------------------------------ one evaluation
 
@@ -397,8 +413,11 @@ class Asking:
         again: HeldEvaluation | None = None,
     ) -> HeldEvaluation:
         """The evaluation that has just run waits for what it has noted. ``again``: it has waited before."""
-        self.waited += again is None
-        held = again or HeldEvaluation(next(self._serial), store, rule, what, number=number)
+        if again is None:
+            again = HeldEvaluation(self._serial, store, rule, what, number=number)
+            self._serial += 1
+            self.waited += 1
+        held = again
         held.what, held.end_ts, held.keeps_ts = what, end_ts, keeps_ts
         for place in self.noted:
             if held.needs.get(place, MISSING) is MISSING:
@@ -501,8 +520,12 @@ class Asking:
 
     # -------------------------------------------------------------------------------------------------------- saving
 
-    def restore(self, held: Iterable[HeldEvaluation]) -> None:
-        """Continue with these evaluations."""
+    def saved(self) -> list[Any]:
+        """Everything beside the held evaluations, as plain values."""
+        return [self._serial, self.waited, self.supplies, [postponing.saved() for postponing in self.postponing]]
+
+    def restore(self, held: Iterable[HeldEvaluation], saved: Sequence[Any] | None) -> None:
+        """Continue with these evaluations, and with what was saved beside them; nothing was, in earlier versions."""
         self.held, self._waiting_for, self._ready = {}, {}, {}
         self._ends, self._keeps, self._pausing = {}, {}, 0
         for entry in held:
@@ -511,7 +534,11 @@ class Asking:
                 self._waiting_for.setdefault(place, []).append(entry.serial)
             if next(entry.missing(), None) is None:
                 self._ready[entry.serial] = None
-        self._serial = count(max(self.held, default=-1) + 1)
+        self._serial = max(self.held, default=-1) + 1
+        if saved is not None:
+            self._serial, self.waited, self.supplies, figures = saved
+            for postponing, of_rule in zip(self.postponing, figures, strict=True):
+                postponing.restore(*of_rule)
 
 
 class Least:

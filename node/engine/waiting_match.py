@@ -9,7 +9,7 @@ those that wait at one event for the same elements do so together.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from headwater.node.engine.next_match import NextMatch, type_name
@@ -65,9 +65,9 @@ def doubted(run: Run, doubts: Doubts, seen: int = -1) -> Run:
     return carrying
 
 
-def with_doubts(run: Run, doubts: Iterable[Any]) -> Run:
+def with_doubts(run: Run, doubts: Iterable[Any], seen: int = -1) -> Run:
     """A run as it was saved."""
-    return doubted(tuple(run), tuple(Doubt(*doubt) for doubt in doubts))
+    return doubted(tuple(run), tuple(Doubt(*doubt) for doubt in doubts), seen)
 
 
 def doubts_of(run: Run) -> Doubts:
@@ -155,6 +155,21 @@ class AskingNextMatch(NextMatch):
         for entry in held:
             if entry.rule == self._number and entry.what[0] in ("run", "runs", "start"):
                 self._positions.add(entry.what[-1], entry.serial)
+
+    def saved(self) -> list[Any]:
+        """What it has learnt of its runs, as plain values."""
+        timings = [None if timing is None else timing.saved() for timing in self._timings]
+        splitting = [self._splitting[stage.number] for stage in self.stages]
+        return [splitting, list(self._opened), self._rows_left, self._decided_ts, timings]
+
+    def restore(self, saved: Sequence[Any]) -> None:
+        """Continue with what was learnt."""
+        splitting, opened, self._rows_left, self._decided_ts, timings = saved
+        self._splitting = dict(zip((stage.number for stage in self.stages), splitting, strict=True))
+        self._opened = list(opened)
+        for timing, of_timing in zip(self._timings, timings, strict=True):
+            if timing is not None and of_timing is not None:
+                timing.restore(*of_timing)
 
     # ----------------------------------------------------------------------------------------------------------- steps
 
@@ -394,6 +409,7 @@ class AskingNextMatch(NextMatch):
             elif not is_so:
                 return
         marks = store.marks(self._number)
+        self.state.doubtful.most = FOREVER
         if not open_doubts:
             try:
                 self.complete[stage.number](tuple(run))

@@ -7,15 +7,14 @@ compares a few of them at a time and never all, so that dropping one costs the s
 
 from __future__ import annotations
 
-import random
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from headwater.node.engine.waiting import MISSING, Key, Place
 from headwater.node.remote.provider import size_bytes
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.remote import Failed, Versions
+from headwater.protocol.remote import Failed, Versions, saved_versions
 from headwater.protocol.text import closest
 
 CACHE_BYTES: Final = 64_000_000
@@ -29,12 +28,13 @@ class Entry:
 
     __slots__ = ("ahead", "element", "index", "size", "supplied_us")
 
-    def __init__(self, element: Versions | None, size: int, ahead: Any, supplied_us: int) -> None:
+    def __init__(self, element: Versions | None, size: int, ahead: Any, supplied_us: int, index: int = -1) -> None:
         self.element = element
         self.size = size
         self.ahead = ahead
         """What had it fetched before anything needed it; None once it was looked up, or if something asked for it."""
-        self.index = -1
+        self.index = index
+        """Its place among those of a cost-based cache that may go; -1: it is not among them."""
         self.supplied_us = supplied_us
 
 
@@ -59,13 +59,25 @@ class Cache:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def elements(self) -> Iterator[tuple[Place, Versions | None]]:
+    def entries(self) -> Iterator[Entry]:
         """What is kept, the least recently used first."""
-        return ((place, entry.element) for place, entry in self._kept.items())
+        return iter(self._kept.values())
 
-    def times(self) -> Iterator[int]:
-        """When these came, in the same order."""
-        return (entry.supplied_us for entry in self._kept.values())
+    def saved(self, numbered: Callable[[Any], int | None]) -> list[Any]:
+        """Everything as plain values; ``numbered``: what stands for that which had an element fetched."""
+        kept = [
+            (table, key, entry.element, entry.size, numbered(entry.ahead), entry.supplied_us, entry.index)
+            for (table, key), entry in self._kept.items()
+        ]
+        return [kept, self._least, self._changes]
+
+    def restore(self, saved: Sequence[Any], by_number: Callable[[int | None], Any]) -> None:
+        """Continue with what was saved."""
+        kept, self._least, self._changes, *_ = saved
+        for table, key, element, size, ahead, supplied_us, index in kept:
+            versions = None if element is None else saved_versions(*element)
+            self._kept[table, key] = Entry(versions, size, by_number(ahead), supplied_us, index)
+            self.bytes += size
 
     def since_us(self, place: Place) -> int:
         """When an element that is kept came."""
@@ -150,7 +162,23 @@ class CostCache(Cache):
         """What something waits for and nothing has looked up yet."""
         self._certain_bytes = 0
         self._others: list[Place] = []
-        self._draw = random.Random(0).random
+        self._drawn = 0
+        """What the next element is drawn from: a generator of numbers so small that it can be saved."""
+
+    def saved(self, numbered: Callable[[Any], int | None]) -> list[Any]:
+        return [*super().saved(numbered), self._drawn]
+
+    def restore(self, saved: Sequence[Any], by_number: Callable[[int | None], Any]) -> None:
+        super().restore(saved, by_number)
+        self._drawn = saved[3]
+        at: dict[int, Place] = {}
+        for place, entry in self._kept.items():
+            if entry.index < 0:
+                self._certain[place] = None
+                self._certain_bytes += entry.size
+            else:
+                at[entry.index] = place
+        self._others = [at[index] for index in range(len(at))]
 
     def finder(self, table: str, used: Callable[[Entry], None]) -> Callable[[Key], Any]:
         get = self._kept.get
@@ -201,8 +229,13 @@ class CostCache(Cache):
         if not others:
             return next(iter(self._certain), None)
         count = len(others)
-        drawn = others if count <= SAMPLE else [others[int(self._draw() * count)] for _ in range(SAMPLE)]
+        drawn = others if count <= SAMPLE else [others[self._draw(count)] for _ in range(SAMPLE)]
         return min(drawn, key=lambda place: utility(place) / kept[place].size)
+
+    def _draw(self, count: int) -> int:
+        """A number below ``count``. The first places of such a generator's numbers are the random ones."""
+        self._drawn = (self._drawn * 6364136223846793005 + 1442695040888963407) & (1 << 64) - 1
+        return (self._drawn >> 32) * count >> 32
 
 
 CACHES: Final[Mapping[str, type[Cache]]] = {"lru": Cache, "cost": CostCache}

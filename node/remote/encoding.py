@@ -16,25 +16,38 @@ Element = tuple[str, tuple[Value, ...], Versions | None]
 _BIG_INT: Final = 1
 
 
-def encode_elements(elements: Iterable[Element]) -> bytes:
-    packed: bytes = msgpack.packb([_plain(element) for element in elements])
+def encode_plain(value: Any) -> bytes:
+    """Lists, tuples and maps of what keys and elements are made of."""
+    try:
+        packed: bytes = msgpack.packb(value)
+    except (OverflowError, UnicodeEncodeError):  # rare: some value must be written in another way
+        packed = msgpack.packb(_plain(value), unicode_errors="surrogatepass")
     return packed
+
+
+def decode_plain(data: bytes) -> Any:
+    """What was encoded, with tuples for lists."""
+    return msgpack.unpackb(data, use_list=False, strict_map_key=False, ext_hook=_big, unicode_errors="surrogatepass")
+
+
+def encode_elements(elements: Iterable[Element]) -> bytes:
+    return encode_plain(list(elements))
 
 
 def decode_elements(data: bytes) -> list[Element]:
     """What was encoded; a ValueError if it was not."""
     try:
-        entries = msgpack.unpackb(data, use_list=False, ext_hook=_big)
+        entries = decode_plain(data)
         return [(table, key, None if element is None else saved_versions(*element)) for table, key, element in entries]
     except Exception as error:
         raise ValueError(f"these are no elements of remote tables: {error!r:.100}") from None
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Versions) and value.fetched_us is None:
-        value = value[:2]
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | list):
         return [_plain(inside) for inside in value]
+    if isinstance(value, dict):
+        return {_plain(key): _plain(inside) for key, inside in value.items()}
     if type(value) is int and not -(1 << 63) <= value < 1 << 64:
         return msgpack.ExtType(_BIG_INT, f"{value:x}".encode())
     return value

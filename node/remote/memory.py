@@ -6,18 +6,16 @@ elements up in it and say which they want; its owner fetches these and supplies 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any, Final
 
-import msgpack
-
 from headwater.node.engine.waiting import ASKED, ASKED_ACCEPTING, MISSING, AskedMarker, Key, Place, Waiting
 from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
-from headwater.node.remote.encoding import decode_elements, encode_elements
+from headwater.node.remote.encoding import decode_elements, decode_plain, encode_plain
 from headwater.node.remote.policies import DEFAULT, policy_named
-from headwater.node.remote.prefetching import KeyClass
+from headwater.node.remote.prefetching import RETIRED, Identity, KeyClass, Retired
 from headwater.node.remote.provider import plain_key
 from headwater.node.remote.utility import DEFAULT_WEIGHTS, Utility, Weights
 from headwater.protocol.remote import (
@@ -34,6 +32,7 @@ from headwater.protocol.remote import (
 
 __all__ = ["CACHE_BYTES", "ENTRY_BYTES", "Memory"]
 
+_RETIRED: Final = -1
 FAILED_US: Final = 1_000_000  # for so long it is not asked again for what could not be had
 AHEAD_MAX: Final = 1000  # fetches under way that nothing needs yet; more would only delay those that something needs
 
@@ -83,13 +82,13 @@ class Memory:
         cache_bytes: int = CACHE_BYTES,
         terms: Mapping[str, TableTerms] | None = None,
         clock: Callable[[], int] | None = None,
-        foresight: bool = True,
         weights: Weights = DEFAULT_WEIGHTS,
+        priorities: Mapping[str, float] | None = None,
     ) -> None:
-        """``policies``: of single rules, by name; ``cache``: ``lru`` or ``cost``; ``terms``: what lookups mean, by
-        table, where they are not steady; ``clock`` gives microseconds: without one, time is what the owner says it is
-        (``now_us``). Without ``foresight`` nothing is fetched ahead or postponed because of what was seen before, which
-        no snapshot holds: a node that is restored decides what it has decided then."""
+        """``policies`` and ``priorities``: of single rules, by name; the latter say how much their matches count where
+        it is decided what to fetch ahead and to keep, 1 if nothing is said; ``cache``: ``lru`` or ``cost``; ``terms``:
+        what lookups mean, by table, where they are not steady; ``clock`` gives microseconds: without one, time is what
+        the owner says it is (``now_us``)."""
         self.lookups = {table: Lookups() for table in asked}
         self.terms = dict(terms or {})
         self._at_hand = {table: given for table, given in (at_hand or {}).items() if self.records(table)}
@@ -98,22 +97,23 @@ class Memory:
         self.tables: dict[str, Any] = {**(at_hand or {}), **{table: self.marker(table) for table in asked}}
         self._policy = policy_named(policy)
         self._policies = {rule: policy_named(name) for rule, name in (policies or {}).items()}
-        self._foresight = foresight
         self._utility = Utility()
-        self._fetch_weight = weights.fetch
+        self._weights = weights
+        self._priorities = dict(priorities or {})
+        self._cache_name = cache
         self._by_utility = cache != "lru"
         self._cache = cache_named(cache)(
             cache_bytes if self._policy.keeps else 0, self._utility.weighing(weights.cache), self._unused
         )
         self.under_way: dict[Place, None] = {}
         """What was asked for and has not come yet."""
-        self._ahead: dict[Place, KeyClass] = {}
+        self._ahead: dict[Place, KeyClass | Retired] = {}
         """Of these, what nothing needs yet."""
         self._wanted: list[Place] = []
         self.now_us = 0
         """The time, where there is no clock: that of the input which is being handled."""
         self._clock = clock
-        self._classes: dict[tuple[str, str], KeyClass] = {}
+        self._classes: dict[Identity, KeyClass] = {}
 
     @property
     def prefetched(self) -> int:
@@ -142,8 +142,7 @@ class Memory:
         return self._cache.bytes
 
     def waiting(self, rule: str) -> Waiting:
-        waiting = self._policies.get(rule, self._policy).waiting
-        return waiting if self._foresight or waiting.only_last else replace(waiting, postpones=False)
+        return self._policies.get(rule, self._policy).waiting
 
     def finder(self, table: str) -> Callable[[Key], Any]:
         if table in self._at_hand:
@@ -271,14 +270,38 @@ class Memory:
         the rule's policy."""
         if table in self._at_hand:
             return None
-        prefetches = self._policies.get(rule, self._policy).prefetches and self._cache.bytes_max > 0
-        if not self._foresight or not (prefetches or self._by_utility):
+        return self._class_of(Identity(rule, name, table, horizon, numbered, early))
+
+    def _class_of(self, identity: Identity) -> KeyClass | None:
+        prefetches = self._policies.get(identity.rule, self._policy).prefetches and self._cache.bytes_max > 0
+        if not (prefetches or self._by_utility):
             return None
-        if (rule, name) not in self._classes:
-            key_class = KeyClass(self, table, horizon, numbered=numbered, early=early, prefetches=prefetches)
-            self._classes[rule, name] = key_class
+        key_class = self._classes.get(identity)
+        if key_class is None:
+            rule = identity.rule.partition("/")[0]  # a part of a rule counts as the rule does
+            priority = self._priorities.get(rule, 1.0)
+            key_class = self._classes[identity] = KeyClass(self, identity, prefetches=prefetches, priority=priority)
             self._utility.add(key_class)
-        return self._classes[rule, name]
+        return key_class
+
+    def counts(self) -> bool:
+        """Whether there are any classes."""
+        return bool(self._classes)
+
+    def retain(self, used: Collection[int]) -> None:
+        """Only these classes, by their identity in memory, are used by any engine: what others have counted is worth
+        nothing any more."""
+        kept = {identity: key_class for identity, key_class in self._classes.items() if id(key_class) in used}
+        if len(kept) == len(self._classes):
+            return
+        self._classes = kept
+        self._utility.replace(kept.values())
+        for entry in self._cache.entries():
+            if entry.ahead is not None and id(entry.ahead) not in used:
+                entry.ahead = RETIRED
+        for place, by in self._ahead.items():
+            if id(by) not in used:
+                self._ahead[place] = RETIRED
 
     def fetch_ahead(self, place: Place, by: KeyClass) -> None:
         """Have an element fetched that may be needed, unless it is worth less than what would make room for it."""
@@ -288,7 +311,7 @@ class Memory:
         if place in self.under_way or place in self._cache or len(self._ahead) >= AHEAD_MAX:
             return
         least = self._cache.least()
-        if least and self._utility.of(place, self._fetch_weight) <= least:
+        if least and self._utility.of(place, self._weights.fetch) <= least:
             return
         self.under_way[place] = None
         self._wanted.append(place)
@@ -318,24 +341,75 @@ class Memory:
     # ---------------------------------------------------------------------------------------------------------- saving
 
     def saved(self) -> tuple[str, int, bytes]:
-        """Everything as plain values: a node that is restored must ask, and find at hand, what it would have."""
-        kept = encode_elements((*place, element) for place, element in self._cache.elements())
-        under_way = encode_elements((*place, None) for place in self.under_way)
-        policies = {rule: policy.name for rule, policy in self._policies.items()}
-        terms = {table: astuple(terms) for table, terms in self.terms.items()}
-        times = list(self._cache.times())
-        return self._policy.name, self.cache_bytes, msgpack.packb([policies, kept, under_way, terms, times])
+        """Everything as plain values: a node that is restored must ask, find at hand and foresee what it would have."""
+        numbers = {id(key_class): number for number, key_class in enumerate(self._classes.values())}
 
-    @classmethod
-    def restored(cls, policy: str, cache_bytes: int, rest: bytes = b"") -> Memory:
-        """What was saved, without foresight. Nothing is wanted: what is under way is fetched by the one who restores
-        it."""
-        policies, kept, under_way, *newer = msgpack.unpackb(rest) if rest else ({}, b"\x90", b"\x90")
-        plain_terms, times = newer or ({}, ())
-        terms = {table: TableTerms(*plain) for table, plain in plain_terms.items()}
-        memory = cls((), policy=policy, policies=policies, cache_bytes=cache_bytes, terms=terms, foresight=False)
-        elements = decode_elements(kept)
-        for (table, key, element), supplied_us in zip(elements, times or [0] * len(elements), strict=True):
-            memory._cache.keep((table, key), element, None, supplied_us)
-        memory.under_way = {(table, key): None for table, key, _ in decode_elements(under_way)}
+        def numbered(by: Any) -> int | None:
+            return None if by is None else numbers.get(id(by), _RETIRED)
+
+        content = {
+            "cache": self._cache_name,
+            "policies": {rule: policy.name for rule, policy in self._policies.items()},
+            "terms": {table: astuple(terms) for table, terms in self.terms.items()},
+            "weights": self._weights,
+            "priorities": self._priorities,
+            "now": self.now_us,
+            "classes": [key_class.saved() for key_class in self._classes.values()],
+            "kept": self._cache.saved(numbered),
+            "under way": [(*place, numbered(self._ahead.get(place))) for place in self.under_way],
+            "wanted": self._wanted,
+            "latencies": self._utility.saved(),
+            "lookups": [(table, astuple(counts)) for table, counts in self.lookups.items()],
+        }
+        return self._policy.name, self.cache_bytes, encode_plain(content)
+
+    @staticmethod
+    def restored(policy: str, cache_bytes: int, content: bytes) -> Memory:
+        """What was saved. What is under way is fetched by the one who restores it."""
+        saved = decode_plain(content)
+        memory = Memory(
+            [table for table, _ in saved["lookups"]],
+            policy=policy,
+            policies=saved["policies"],
+            cache=saved["cache"],
+            cache_bytes=cache_bytes,
+            terms={table: TableTerms(*terms) for table, terms in saved["terms"].items()},
+            weights=Weights(*saved["weights"]),
+            priorities=saved["priorities"],
+        )
+        memory._restore(saved)
         return memory
+
+    def _restore(self, saved: Mapping[str, Any]) -> None:
+        """Continue with what was saved by a memory of the same settings."""
+        self.now_us = saved["now"]
+        self.lookups = {table: Lookups(*counts) for table, counts in saved["lookups"]}
+        for identity, *figures in saved["classes"]:
+            key_class = self._class_of(Identity(*identity))
+            if key_class is not None:
+                key_class.restore(*figures)
+        by_number = dict(enumerate(self._classes.values()))
+
+        def numbered(number: int | None) -> Any:
+            return None if number is None else by_number.get(number, RETIRED)
+
+        self._cache.restore(saved["kept"], numbered)
+        self.under_way = {(table, key): None for table, key, _ in saved["under way"]}
+        self._ahead = {
+            (table, key): numbered(number) for table, key, number in saved["under way"] if number is not None
+        }
+        self._wanted = list(saved["wanted"])
+        self._utility.restore(saved["latencies"])
+
+
+def with_foresight(policy: str, cache_bytes: int, content: bytes = b"") -> bytes:
+    """What is saved of a memory, of what was saved of one that foresaw nothing."""
+    policies, kept, under_way, *newer = decode_plain(content) if content else ({}, b"\x90", b"\x90")
+    plain_terms, times = newer or ({}, ())
+    terms = {table: TableTerms(*plain) for table, plain in plain_terms.items()}
+    memory = Memory((), policy=policy, policies=policies, cache_bytes=cache_bytes, terms=terms)
+    elements = decode_elements(kept)
+    for (table, key, element), supplied_us in zip(elements, times or [0] * len(elements), strict=True):
+        memory._cache.keep((table, key), element, None, supplied_us)
+    memory.under_way = {(table, key): None for table, key, _ in decode_elements(under_way)}
+    return memory.saved()[2]

@@ -6,13 +6,13 @@ before anything needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from headwater.node.engine.waiting import Waiting
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.text import closest
+from headwater.protocol.text import closest, suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,17 @@ POLICIES: Final[Mapping[str, Policy]] = {
     )
 }
 DEFAULT: Final = "hybrid"
+
+
+def checked_priorities(priorities: Mapping[str, float], rules: Iterable[str]) -> dict[str, float]:
+    """The priorities of rules for remote data, if they are numbers above 0 and each is of a rule that there is."""
+    names = list(rules)
+    for rule, priority in priorities.items():
+        if rule not in names:
+            raise ConfigError(f"there is no rule {rule!r} to give a priority to; {suggestion(rule, names, 'rules')}")
+        if not isinstance(priority, int | float) or not 0 < priority < float("inf"):
+            raise ConfigError(f"the priority of {rule} is {priority!r}; write a number above 0, as in {rule}=3")
+    return {rule: float(priority) for rule, priority in priorities.items()}
 
 
 def policy_named(name: str) -> Policy:

@@ -8,8 +8,9 @@ docs/decisions/remote-utility.md says how this follows sections 4 and 5.1 of the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import nlargest
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from headwater.node.engine.waiting import Key, Place
 
@@ -17,6 +18,26 @@ REFRESH_EVERY: Final = 64  # partial matches of a class after which its slow fig
 FAILURES_MAX: Final = 32  # fetches ahead that came too late, or for nothing, before a class is thought unsuitable
 LIKELY_MAX: Final = 8  # keys that are fetched at once because they were frequent
 LATEST_SHARE: Final = 0.1  # how much the latest figure counts in an average
+KEYS_MAX: Final = 10_000  # counted by a class in a window, about 1 MB; with more, the rarer half is counted anew
+
+_SAVED: Final = (
+    "seeks", "fan_out", "_fade", "_begun", "_until_refresh", "_passed", "_seeks_before", "_hits", "_late", "_unused",
+    "_failed", "_changed",
+)  # fmt: skip
+"""What is saved of a class beside its counts."""
+
+
+class Identity(NamedTuple):
+    """What tells a class from others: the lookup of a rule, by a name among those of the rule, and its window."""
+
+    rule: str
+    name: str
+    table: str
+    horizon: int
+    """The window's length in event time, or in partial matches if ``numbered``."""
+    numbered: bool
+    early: bool
+    """Whether time passes between knowing the key and needing its element."""
 
 
 class KeyClass:
@@ -40,23 +61,24 @@ class KeyClass:
         "early",
         "fan_out",
         "horizon",
+        "identity",
         "prefetches",
+        "priority",
         "seeks",
         "table",
     )  # fmt: skip
 
-    def __init__(
-        self, memory: Foresight, table: str, horizon: int, *, numbered: bool, early: bool, prefetches: bool
-    ) -> None:
-        """``horizon``: the window's length in event time, or in partial matches if ``numbered``.
-        ``early``: whether time passes between knowing the key and needing its element.
-        ``prefetches``: whether the rule's policy fetches anything before it is needed."""
+    def __init__(self, memory: Foresight, identity: Identity, *, prefetches: bool, priority: float = 1.0) -> None:
+        """``prefetches``: whether the rule's policy fetches anything before it is needed; ``priority``: how much its
+        partial matches count beside those of other rules."""
         self._memory = memory
-        self.table = table
-        self.horizon = max(1, horizon)
-        self._numbered = numbered
-        self.early = early
+        self.identity = identity
+        self.table = identity.table
+        self.horizon = max(1, identity.horizon)
+        self._numbered = identity.numbered
+        self.early = identity.early
         self.prefetches = prefetches
+        self.priority = priority
         self.seeks = 0
         """How often generated code has looked its keys up."""
         self.fan_out = 1.0
@@ -99,6 +121,9 @@ class KeyClass:
             self._before = self._counts if windows < 2 else {}
             self._counts = {}
             self._begun, windows = at, 0.0
+        elif len(self._counts) > KEYS_MAX:
+            frequent = nlargest(max(1, KEYS_MAX // 2), self._counts.items(), key=lambda entry: entry[1])
+            self._counts = dict(frequent)
         self._fade = 1 - max(0.0, windows)
         if self.seeks:
             recent = (self.seeks - self._seeks_before) / REFRESH_EVERY
@@ -146,6 +171,32 @@ class KeyClass:
     def forget(self) -> None:
         """The history is too old to say anything."""
         self._hits = self._late = self._unused = 0
+
+    # ---------------------------------------------------------------------------------------------------------- saving
+
+    def saved(self) -> list[Any]:
+        """Everything as plain values."""
+        figures = [getattr(self, name) for name in _SAVED]
+        return [self.identity, figures, list(self._counts.items()), list(self._before.items())]
+
+    def restore(self, figures: Sequence[Any], counts: Sequence[Any], before: Sequence[Any]) -> None:
+        """Continue with what was saved."""
+        for name, figure in zip(_SAVED, figures, strict=True):
+            setattr(self, name, figure)
+        self._counts, self._before = dict(counts), dict(before)
+
+
+class Retired:
+    """In place of a class whose rule is gone."""
+
+    def was_used(self) -> None: ...
+
+    def was_unused(self) -> None: ...
+
+    def came_late(self) -> None: ...
+
+
+RETIRED: Final = Retired()
 
 
 class Foresight(Protocol):

@@ -68,9 +68,12 @@ class Tables:
         cache_bytes: int = CACHE_BYTES,
         clock: Callable[[], float] = time.monotonic,
         *,
+        cache: str = "lru",
+        priorities: Mapping[str, float] | None = None,
         lineage: bool = False,
     ) -> None:
-        """``lineage``: composites say which values they rest on, of all tables."""
+        """``cache`` and ``priorities``: see ``Memory``; ``lineage``: composites say which values they rest on, of all
+        tables."""
         behind = {name: table for name, table in given.items() if isinstance(table, Behind)}
         at_hand = {name: table for name, table in given.items() if not isinstance(table, Behind)}
         begun_s = time.time() - time.monotonic() if clock is time.monotonic else 0.0  # since 1970, and never set back
@@ -81,7 +84,9 @@ class Tables:
             behind,
             at_hand,
             policy=strategy,
+            cache=cache,
             cache_bytes=cache_bytes,
+            priorities=priorities,
             terms={name: terms for name, terms in terms.items() if terms != STEADY},
             clock=lambda: round(1e6 * (begun_s + clock())),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from headwater.node.engine.waiting import Place
@@ -33,6 +33,12 @@ class Utility:
     def add(self, key_class: KeyClass) -> None:
         self._classes.setdefault(key_class.table, []).append(key_class)
 
+    def replace(self, classes: Iterable[KeyClass]) -> None:
+        """Only these are left."""
+        self._classes = {}
+        for key_class in classes:
+            self.add(key_class)
+
     def took(self, table: str, latency_us: float) -> None:
         """An element of the table came this long after it was asked for."""
         known = self._latencies.get(table)
@@ -46,8 +52,15 @@ class Utility:
         table, key = place
         worth = 0.0
         for key_class in self._classes.get(table, ()):
-            worth += key_class.of_key(key) * (weight + (1 - weight) * key_class.fan_out)
+            worth += key_class.of_key(key) * key_class.priority * (weight + (1 - weight) * key_class.fan_out)
         return worth * self._latencies.get(table, LATENCY_US)
+
+    def saved(self) -> list[tuple[str, float]]:
+        """The latencies of tables; classes are saved by the one who has them."""
+        return list(self._latencies.items())
+
+    def restore(self, latencies: Iterable[tuple[str, float]]) -> None:
+        self._latencies = dict(latencies)
 
     def weighing(self, weight: float) -> Callable[[Place], float]:
         return lambda place: self.of(place, weight)

@@ -84,6 +84,9 @@ class NodeConfig:
     """How its rules come by elements of these; empty: as without being told."""
     functions: DescribedFunctions | None = None
     """The file of Python functions that rules may call."""
+    remote_cache: str = ""
+    remote_priorities: tuple[tuple[str, float], ...] = ()
+    """What nodes keep of remote tables, and for which rules first: see ``Network``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,6 +274,8 @@ remote:
   risk: {python: 'risks:risk'}
   streets: {redis: '127.0.0.1:6379', key: 'street:{area}', at: [p1, p3]}
 remote_strategy: lazy
+remote_cache: cost
+remote_priorities: {Fire: 2.5}
 """
 ONE_TREE = GOOD.replace("strategy: mt", "strategy: st")
 
@@ -282,7 +284,8 @@ def test_remote_tables_are_described_for_nodes_wherever_they_run(folder: Path) -
     (folder / "fire.tesla").write_text(LOOKS_UP)
     network = read(folder, ONE_TREE + REMOTE).network
     tables = {table.name: table for table in network.tables}
-    assert network.remote_strategy == "lazy"
+    assert (network.remote_strategy, network.remote_cache) == ("lazy", "cost")
+    assert network.remote_priorities == (("Fire", 2.5),)
     assert list(tables) == ["limits", "names", "risk", "streets"]
     assert tables["names"].description == f"{{file: {folder / 'names.csv'}}}"
     assert f"sqlite: {folder / 'limits.db'}" in tables["limits"].description
@@ -308,6 +311,11 @@ def test_a_function_as_a_table_is_only_simulated(folder: Path) -> None:
         ("at: [p1, p3]", "fresh: soon", "'soon' is not a duration"),
         ("keys: [area]", "keys: [area, street]", "a key of the table limits has 2 values, not 1"),
         ("strategy: lazy", "strategy: lasy", "unknown strategy 'lasy' [did you mean 'lazy'?"),
+        ("cache: cost", "cache: costs", "there is no cache 'costs' [did you mean 'cost'?"),
+        ("{Fire: 2.5}", "{Fyre: 2.5}", "there is no rule 'Fyre' [did you mean 'Fire'?]"),
+        ("{Fire: 2.5}", "{Fire: 0}", "the priority of Fire is no number above 0 [write Fire: 3]"),
+        ("{Fire: 2.5}", "{Fire: high}", "the priority of Fire is no number above 0 [write Fire: 3]"),
+        ("{Fire: 2.5}", "3", "remote_priorities: names rules, each with a number [write Raised: 3]"),
         ("limits: {sqlite", "limit: {sqlite", "the network has no remote table 'limits' [did you mean 'limit'?]"),
     ],
 )

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from headwater.node.engine import Engine
-from headwater.node.engine.snapshot import SnapshotError
+from headwater.node.engine.snapshot import FORMAT, SnapshotError
 from headwater.protocol import expressions as ex
 from headwater.protocol import pattern as pt
 from headwater.protocol.analysis.validate import operators_without_bound
@@ -249,7 +249,7 @@ def test_runs_of_a_snapshot_that_kept_them_by_one_attribute_go_on() -> None:
     engine.feed([event(A, ts, ts, id=ts % 3, v=ts % 2) for ts in range(1, 13)])
     engine.advance(12)
     form, *rest = msgpack.unpackb(engine.snapshot(), strict_map_key=False)
-    assert form == 4
+    assert form == FORMAT
     for store in rest[5]:
         for _, by_stage in store["runs"]:
             by_id: dict[int, list[Any]] = {}

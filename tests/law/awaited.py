@@ -2,14 +2,15 @@
 
 The tables are drawn, with versions, collections and keys that are absent. The oracle has them at hand. The engine asks
 for elements and gets them after some more events, in any order, once or twice, or only when everything else is over,
-under every policy and with a cache of any size, and is saved and restored with elements outstanding.
+under every policy and with a cache of any size. It is saved at any moment with its memory; what is restored of these
+goes on beside it and must do exactly what it does.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,6 +28,7 @@ from tests.law.behind import AtHand, drawn, is_failing, looks_up, of_others, wit
 from tests.law.fuzzing import Advance, Feed, Mismatch, Run, SaveAndRestore, Schedule, check_new, expected_of, schedules
 from tests.law.generators import case_of_seed
 from tests.law.lineage import wrongly_said
+from tests.law.twins import Twin, hasty
 
 TABLES = ("table", "sets")
 DATA_SETS = 8
@@ -93,6 +95,15 @@ def by_hand(rng: random.Random) -> Tuning:
     )
 
 
+def hand(place: tuple[str, Any], element: Any, took_us: float, memory: Memory, engine: Engine) -> bool:
+    """An element has come; whether it was asked for."""
+    memory.took(place[0], took_us)
+    if not memory.supply(*place, element):
+        return False
+    engine.supplied(*place, element)
+    return True
+
+
 class Awaited:
     """One engine on its way through a schedule, with elements on their way to it."""
 
@@ -109,62 +120,62 @@ class Awaited:
     ) -> None:
         self.rng = rng
         self.run = run
-        self.program = program
-        self.memory = TunedMemory(
-            TABLES,
-            tuning,
-            policy=policy,
-            cache=cache,
-            cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
-            terms=terms,
-        )
+        cache_bytes = rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6))
+        if tuning == Tuning():
+            self.memory = Memory(TABLES, policy=policy, cache=cache, cache_bytes=cache_bytes, terms=terms)
+        else:
+            self.memory = TunedMemory(TABLES, tuning, policy=policy, cache=cache, cache_bytes=cache_bytes, terms=terms)
         self.data = data
         self.rules = {rule.name: rule for rule in program.rules}
-        self.engine = Engine(program, memory=self.memory)
+        self.twin = Twin(program, self.memory)
         if rng.random() < 0.5:
             decide_by_lot(self.engine, rng)
         self.late = Late(rng, data)
         self.promised = float("-inf")
 
+    @property
+    def engine(self) -> Engine:
+        return self.twin.engine
+
     def perform(self, schedule: Schedule) -> None:
         for action in schedule.actions:
             match action:
                 case Feed(events):
-                    self.take(self.engine.feed(events))
+                    self.take(partial(Engine.feed, events=events))
                 case Advance(watermark):
                     self.run.watermark = watermark
-                    self.take(self.engine.advance(watermark))
+                    self.take(partial(Engine.advance, watermark=watermark))
                 case SaveAndRestore():
-                    saved = self.engine.snapshot()
-                    self.engine = Engine(self.program, memory=self.memory)
-                    self.engine.restore(saved)
+                    self.twin.save_and_restore()
             self.hand_over()
-        self.take(self.engine.close())
+        self.take(Engine.close)
         for _ in range(10_000):
             if not self.engine.waiting():
                 break
             self.hand_over(all_of_it=True)
         if self.engine.waiting():
             self.run.fail("waits for ever", repr(list(self.engine.asking.held.values())))  # type: ignore[union-attr]
+        self.twin.compare()
 
     def hand_over(self, *, all_of_it: bool = False) -> None:
-        self.late.asked(self.memory.take_wanted())
+        self.late.asked(self.twin.do(lambda memory, engine: memory.take_wanted()))
         for place in self.late.arrived(all_of_it=all_of_it):
-            element = self.memory.stamped(place[0], self.element(place))
-            self.memory.took(place[0], self.rng.choice((0, 10, 10**6)))
-            if self.memory.supply(*place, element):
-                self.engine.supplied(*place, element)
-                if self.rng.random() < 0.7:
-                    self.take(self.engine.supply())
-        self.take(self.engine.supply())
+            if self.rng.random() < 0.1:
+                self.twin.save_and_restore()
+            element, took_us = self.memory.stamped(place[0], self.element(place)), self.rng.choice((0, 10, 10**6))
+            if self.twin.do(partial(hand, place, element, took_us)) and self.rng.random() < 0.7:
+                self.take(Engine.supply)
+        self.take(Engine.supply)
 
     def element(self, place: tuple[str, Any]) -> Any:
         """What comes: the element, or what stands for it if it cannot be had."""
-        if is_failing(self.data, *place) and (instead := self.memory.instead(place[0])) is not None:
-            return instead
-        return self.late.element(place)
+        instead = None
+        if is_failing(self.data, *place):
+            instead = self.twin.do(lambda memory, engine: memory.instead(place[0]))
+        return self.late.element(place) if instead is None else instead
 
-    def take(self, composites: list[Any]) -> None:
+    def take(self, call: Callable[[Engine], list[Any]]) -> None:
+        composites = self.twin.do(lambda memory, engine: call(engine))
         for composite in composites:
             if composite.ts <= self.promised:
                 self.run.fail("emitted what was promised not to come", f"{composite!r} after {self.promised}")
@@ -197,8 +208,9 @@ def check_awaited(seed: int, counts: Counter[str] | None = None) -> int | None:
         run = Run(case, replace(schedule, name=f"{schedule.name}, {policy}, {cache}"), expected, {})
         try:
             tuning = by_hand(random.Random(f"by hand {seed}"))
-            awaited = Awaited(program, run, rng, policy, cache, data, tuning, terms)
-            awaited.perform(schedule)
+            with hasty(rng):
+                awaited = Awaited(program, run, rng, policy, cache, data, tuning, terms)
+                awaited.perform(schedule)
             missing = set(expected) - {composite.id for composite in run.emitted}
             if missing:
                 run.fail("missed matches", f"{len(missing)} of {len(expected)}: {run.show(sorted(missing))}")

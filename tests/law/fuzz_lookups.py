@@ -3,18 +3,35 @@
 from __future__ import annotations
 
 import argparse
+import random
 import secrets
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 
+from headwater.deploy.simulation.outcome import Outcome
 from tests.law.behind import looks_up
 from tests.law.fuzz_networks import Failure, Tally, report, shrink
-from tests.law.law import SERVED, check
+from tests.law.law import SERVED, check, run
 from tests.law.looked_up import looked_up_case
-from tests.law.networks import Size
+from tests.law.networks import NetworkCase, Size
+from tests.law.twins import hasty, twin_nodes
 
 SHRINK_SECONDS = 30.0
+HASTY = 0.7
+WITH_TWINS = 0.4
+
+
+def run_with_twins(case: NetworkCase, strategy: str, faults: bool = False) -> Outcome:
+    """A run in which, now and then, what is restored of nodes must do what these do; and decisions come early."""
+    rng = random.Random(f"twins {case.seed} {strategy} {faults}")
+    with ExitStack() as stack:
+        if rng.random() < HASTY:
+            stack.enter_context(hasty(rng))
+        if rng.random() < WITH_TWINS:
+            stack.enter_context(twin_nodes(rng))
+        return run(case, strategy, faults)
 
 
 def run_seeds(
@@ -33,7 +50,7 @@ def run_seeds(
         if any(map(looks_up, case.network.rules)):
             tally.networks += 1
             for strategy, failing in ((strategy, failing) for strategy in strategies for failing in faults):
-                verdict = check(case, strategy, failing)
+                verdict = check(case, strategy, failing, run_with_twins)
                 if verdict.wrong:
                     tally.failures.append(Failure(seed, size, strategy, failing, tuple(verdict.wrong), verdict.kind))
                 if verdict.unjudged:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from tests.law.awaited import check_awaited
 from tests.law.behind import check_behind, fill
+from tests.law.foreseen import check_foreseen
 
 Check = Callable[[int], int | None]
 """The number of matches of a seed's case, or None if none of its rules looks anything up."""
@@ -35,7 +36,7 @@ def run_seeds(first: int, count: int | None, seconds: float, check: Check) -> tu
 
 
 def shown(runs: Counter[str]) -> str:
-    """How many runs each policy has had."""
+    """How many runs each policy and each cache has had, and what came of fetching ahead."""
     return ", ".join(f"{policy} {number}" for policy, number in sorted(runs.items()))
 
 
@@ -56,6 +57,8 @@ def main() -> None:
 
         def both(seed: int) -> int | None:
             check_behind(seed, database, by_policy)
+            if seed % 3 == 0:
+                check_foreseen(seed, by_policy)
             return check_awaited(seed, by_policy)
 
         seeds, cases, matches = run_seeds(first, options.count, options.seconds, both)

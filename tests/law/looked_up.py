@@ -16,6 +16,7 @@ from typing import Any
 
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.remote import SimulatedTables
+from headwater.node.remote.caches import CACHES
 from headwater.node.remote.memory import ENTRY_BYTES
 from headwater.node.remote.policies import POLICIES
 from headwater.protocol.analysis.validate import check_rule
@@ -181,6 +182,7 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
         outages=tuple(outages) if waits else (),
         reached_from={table.name: table.at for table in case.network.tables if table.at},
         strategy=rng.choice(list(POLICIES)),
+        cache=rng.choice(list(CACHES)),
         cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
         terms=terms,
         failing=failing,

@@ -7,9 +7,11 @@ from collections import Counter
 
 import pytest
 
+from headwater.node.remote.caches import CACHES
 from headwater.node.remote.policies import POLICIES
 from tests.kit.first_seed import first_seed
 from tests.law.awaited import check_awaited
+from tests.law.foreseen import check_foreseen
 from tests.law.fuzz_remote import run_seeds, shown
 
 SECONDS = 40.0
@@ -19,6 +21,14 @@ ONCE_WRONG = (221, 437, 687, 820, 1418, 1560, 4134, 4402, 5729, 6194, 6245, 6495
 @pytest.mark.parametrize("seed", ONCE_WRONG)
 def test_cases_that_once_went_wrong(seed: int) -> None:
     check_awaited(seed)
+
+
+def test_what_was_restored_has_learnt_what_it_was_restored_from_had() -> None:
+    counts: Counter[str] = Counter()
+    for seed in range(400):
+        check_foreseen(seed, counts)
+    assert counts.keys() >= POLICIES.keys() | CACHES.keys()
+    assert min(counts["prefetched"], counts["prefetched late"], counts["prefetched and never used"]) > 0
 
 
 def test_matches_do_not_depend_on_when_elements_come() -> None:

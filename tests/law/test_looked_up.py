@@ -10,8 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from headwater.node.core import NodeCore
-from headwater.node.effects import Effect, Fetch, Input
+from headwater.node.remote.caches import CACHES
 from headwater.node.remote.policies import POLICIES
 from tests.kit.first_seed import first_seed
 from tests.law.behind import looks_up
@@ -21,6 +20,7 @@ from tests.law.fuzz_lookups import reported, run_seeds
 from tests.law.law import SERVED, run
 from tests.law.looked_up import lasting_case, looked_up_case, tables_of
 from tests.law.losses import check_loss, check_storm, loss_case, storm_case
+from tests.law.twins import hasty, twin_nodes
 
 SECONDS = 60.0
 
@@ -33,7 +33,7 @@ def test_every_policy_and_every_way_to_answer_is_drawn() -> None:
         for faults in (False, True)
         if (tables := tables_of(looked_up_case(seed, "small"), strategy, faults=faults)) is not None
     ]
-    assert {tables.strategy for tables in drawn} == set(POLICIES)
+    assert {(tables.strategy, tables.cache) for tables in drawn} == {(p, c) for p in POLICIES for c in CACHES}
     assert any(tables.loss and tables.repeats and tables.outages for tables in drawn)
     assert any(tables.latency_us == (0, 0) for tables in drawn)
     assert any(tables.latency_us[0] for tables in drawn)
@@ -73,33 +73,18 @@ def test_sinks_receive_what_rules_find_that_have_all_tables_at_hand() -> None:
     assert tally.matches
 
 
-def test_a_node_that_was_saved_and_restored_goes_on_as_if_it_had_not_been(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that crashes is made of its last snapshot and the inputs since then, and must do the same again: beside
-    every node runs another that was restored from it at some time, and does what it does."""
+def test_a_node_that_was_saved_and_restored_goes_on_as_if_it_had_not_been() -> None:
+    """A process that crashes is made of its last snapshot and the inputs since then, and must do the same again."""
     rng = random.Random("twins")
-    twins: dict[int, NodeCore] = {}
-    handle = NodeCore.handle
-    compared = 0
-
-    def both(core: NodeCore, received: Input, now_us: int) -> list[Effect]:
-        nonlocal compared
-        if rng.random() < 0.02:
-            twins[id(core)] = NodeCore.restored(core.save())
-        twin = twins.get(id(core))
-        effects = handle(core, received, now_us)
-        if twin is not None:
-            assert handle(twin, received, now_us) == effects
-            compared += any(isinstance(effect, Fetch) for effect in effects)
-        return effects
-
-    monkeypatch.setattr(NodeCore, "handle", both)
-    for seed in range(120):
+    steps = 0
+    for seed in range(100):
         case = looked_up_case(seed, "small")
         if any(map(looks_up, case.network.rules)):
             for strategy in ("st", "mt-pp", "inev"):
-                twins.clear()
-                run(replace(case, seed=3 * case.seed + 1), strategy)
-    assert compared
+                with hasty(rng), twin_nodes(rng) as compared:
+                    run(replace(case, seed=3 * case.seed + 1), strategy, seed % 2 == 0)
+                steps += compared[0]
+    assert steps
 
 
 def test_changes_and_losses_change_no_result() -> None:

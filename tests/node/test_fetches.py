@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from headwater.coordinator.core import Coordinator
+from headwater.deploy.simulation.described_tables import simulated_tables
 from headwater.node.core import FETCH_AGAIN_US, NodeCore
+from headwater.node.daemon.machine import NodeMachine
 from headwater.node.effects import (
     Born,
     Deliver,
@@ -19,17 +22,21 @@ from headwater.node.effects import (
     Tell,
     TimerFired,
 )
+from headwater.node.remote.encoding import decode_plain
 from headwater.node.remote.memory import Memory
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.control import NodeConfig
 from headwater.protocol.network import Network, Sink, Source
 from headwater.protocol.remote import TableTerms, Versions
 from headwater.protocol.subscriptions import Subscription
+from headwater.protocol.wire import rule_encoding
 
 T = EventType("T", [("org", "string"), ("vol", "int")])
 RULE = "Over: SEQ(T a, T b) WHERE b.vol > REMOTE.limits[a.org] WITHIN 10 s RETURN Over(org = a.org)"
 HUNDRED = Versions.always(100)
+KEPT = Path(__file__).parents[1] / "journal" / "kept"
 
 
 class Node:
@@ -45,7 +52,7 @@ class Node:
             parse_rules([RuleText(RULE, "over", "sase")], [T]).rules,
         )
         self.coordinator = Coordinator(network, "st")
-        self.core = NodeCore("p", {}, memory=Memory((), policy=policy, terms=terms, foresight=False))
+        self.core = NodeCore("p", {}, memory=Memory((), policy=policy, terms=terms))
         self.now_us = 0
         self.seq = 0
         waiting = self.coordinator.begin()
@@ -74,7 +81,7 @@ def delivered(effects: list[Effect]) -> list[str]:
 
 
 def test_an_element_is_asked_for_once_and_the_core_goes_on() -> None:
-    node = Node()
+    node = Node("lazy")
     node.born("acme", 1)
     assert fetches(node.born("acme", 200)) == [(("limits", ("acme",)),)]
     assert fetches(node.born("acme", 300)) == []
@@ -92,7 +99,7 @@ def test_a_key_without_a_value_is_an_answer() -> None:
 
 
 def test_what_could_not_be_had_is_asked_for_again_after_a_while() -> None:
-    node = Node()
+    node = Node("lazy")
     node.born("acme", 1)
     place = ("limits", ("acme",))
     assert fetches(node.born("acme", 200)) == [(place,)]
@@ -107,7 +114,7 @@ def test_what_could_not_be_had_is_asked_for_again_after_a_while() -> None:
 
 
 def test_an_answer_that_was_not_asked_for_or_comes_again_changes_nothing() -> None:
-    node = Node()
+    node = Node("lazy")
     assert Report("unasked_elements") in node.given(Fetched((("limits", ("acme",), HUNDRED),)))
     node.born("acme", 1)
     assert fetches(node.born("acme", 200))
@@ -177,3 +184,63 @@ def test_a_core_that_crashed_uses_the_fresh_element_that_it_had() -> None:
     node.core = NodeCore.restored(node.core.save())
     node.now_us += 10
     assert fetches(node.born("acme", 150)) == [(("limits", ("acme",)),)]
+
+
+def test_a_node_that_was_saved_before_nodes_learnt_anything_goes_on() -> None:
+    """It has the limit of acme at hand, and one evaluation waits for that of umbrella."""
+    node = Node()
+    node.core = NodeCore.restored((KEPT / "node-with-elements-format-3.bin").read_bytes())
+    node.now_us, node.seq = 5, 4
+    assert node.core.fetches() == [Fetch((("limits", ("umbrella",)),))]
+    assert delivered(node.given(Fetched((("limits", ("umbrella",), HUNDRED),)))) == ["acme", "acme", "umbrella"]
+    last = node.born("acme", 500)
+    assert sorted(delivered(last)) == ["acme", "acme", "umbrella", "umbrella"]
+    assert fetches(last) == []
+
+
+def test_an_element_is_asked_for_before_anything_needs_it() -> None:
+    node = Node()
+    assert fetches(node.born("acme", 1)) == [(("limits", ("acme",)),)]
+    node.given(Fetched((("limits", ("acme",), HUNDRED),), took_us=700))
+    assert delivered(node.born("acme", 200)) == ["acme"]
+    assert node.core.memory.latency_us("limits") == 700
+    assert (node.core.memory.prefetched, node.core.memory.prefetched_late) == (1, 0)
+
+
+def test_what_is_only_fetched_ahead_and_could_not_be_had_is_asked_for_when_it_is_needed() -> None:
+    node = Node()
+    place = ("limits", ("acme",))
+    node.born("acme", 1)
+    failed = node.given(FetchFailed((place,)))
+    assert not any(isinstance(effect, SetTimer) and effect.name == "fetch" for effect in failed)
+    assert node.core.fetches() == []
+    assert fetches(node.born("acme", 200)) == [(place,)]
+    assert delivered(node.given(Fetched((("limits", ("acme",), HUNDRED),)))) == ["acme"]
+
+
+def test_what_a_rule_that_is_gone_has_counted_is_worth_nothing() -> None:
+    node = Node()
+    node.born("acme", 1)
+    assert node.core.memory.counts()
+    node.core.works.clear()
+    node.now_us += 10**9
+    node.given(TimerFired("tick"))
+    assert not node.core.memory.counts()
+    node.given(Fetched((("limits", ("acme",), HUNDRED),)))
+    assert node.core.memory.under_way == {}
+
+
+def test_nodes_keep_elements_as_their_network_says() -> None:
+    """In a simulation and in a process, whose configuration travels."""
+    use: dict[str, Any] = {"remote_cache": "cost", "remote_priorities": (("Over", 3.0),)}
+    network = Network((T,), ("p",), (), (), (), (), remote_strategy="lazy", **use)
+    config = NodeConfig(1, "", "p", (T,), (), (), (), "sync", "st", remote_strategy="lazy", **use)
+    told = rule_encoding.decode(rule_encoding.encode(config))
+    machine = NodeMachine("p", "life")
+    machine._configure(told)
+    assert machine.core is not None
+    with simulated_tables(network) as tables:
+        for memory in (machine.core.memory, tables.memory()):
+            policy, _, content = memory.saved()
+            saved = decode_plain(content)
+            assert (policy, saved["cache"], saved["priorities"]) == ("lazy", "cost", {"Over": 3.0})

@@ -55,7 +55,7 @@ class Node:
             (Sink("p", Subscription("Over")),),
             parse_rules([RuleText(RULE, "over", "sase")], [T]).rules,
         )
-        memory = Memory((), cache_bytes=cache_bytes, terms={"limits": terms}, foresight=False)
+        memory = Memory((), policy="lazy", cache_bytes=cache_bytes, terms={"limits": terms})
         self.core = NodeCore("p", {"near": DELAY_US, "far": DELAY_US}, memory=memory)
         self.coordinator = Coordinator(network, "st", computed_trees=True)
         self.now_us = 0
@@ -266,7 +266,7 @@ def test_a_neighbour_that_says_nothing_holds_nothing_up() -> None:
     assert fetches(late) == [ACME]
     assert Report("silent_neighbours") in late
     assert fetches(node.needs("umbrella")) == [UMBRELLA]  # it is not asked first any more
-    assert delivered(node.hears("near", answer(ACME))) == ["acme"]  # until it has spoken
+    assert set(delivered(node.hears("near", answer(ACME)))) == {"acme"}  # until it has spoken
     node.given(Fetched(((*UMBRELLA, HUNDRED),)))
     node.born("initech", 1)
     assert sent(node.born("initech", 200)) == [("near", "request", [("limits", ("initech",))])]

@@ -264,7 +264,7 @@ def test_wrong_estimations_mislead_what_is_fetched_and_not_what_is_given() -> No
 def test_weights_say_what_is_worth_keeping() -> None:
     scenario = replace(TINY["Q1 any"], events=3000)
     memory = TunedMemory(("remote",), Tuning(weights=Weights(0.2, 0.9)), cache="cost")
-    assert (memory._fetch_weight, memory._cache._utility(("remote", (1,)))) == (0.2, 0.0)
+    assert (memory._weights.fetch, memory._cache._utility(("remote", (1,)))) == (0.2, 0.0)
     by_weight = [
         outcome_of(
             LookupScenario(

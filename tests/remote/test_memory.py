@@ -12,8 +12,9 @@ from headwater.node.engine.program import compile_rules
 from headwater.node.engine.splitting import where_splitting_pays
 from headwater.node.engine.waiting import MISSING
 from headwater.node.remote.caches import CACHES, ENTRY_BYTES
+from headwater.node.remote.encoding import decode_plain
 from headwater.node.remote.memory import Memory
-from headwater.node.remote.prefetching import FAILURES_MAX, REFRESH_EVERY, KeyClass
+from headwater.node.remote.prefetching import FAILURES_MAX, KEYS_MAX, REFRESH_EVERY, KeyClass
 from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source, parse_rules
@@ -102,6 +103,32 @@ def test_an_element_that_alone_is_too_large_is_not_kept() -> None:
 def test_a_cache_of_another_name_is_refused_with_the_names_that_there_are() -> None:
     with pytest.raises(ConfigError, match="did you mean cost"):
         Memory(["remote"], cache="costs")
+
+
+@pytest.mark.parametrize("cache", CACHES)
+def test_what_rules_of_a_higher_priority_need_is_worth_more(cache: str) -> None:
+    memory = Memory(["remote"], cache=cache, priorities={"urgent": 4.0})
+    for rule, key in (("urgent", 1), ("urgent/a,b", 2), ("other", 3)):  # a part of a rule counts as the rule does
+        needed = memory.key_class(rule, "a", "remote", 1000, numbered=False, early=True)
+        assert needed is not None
+        needed.add((key,), 0)
+    worth = [memory._utility.of(("remote", (key,)), 0.5) for key in (1, 2, 3)]
+    assert worth[0] == worth[1] == 4 * worth[2] > 0
+    restored = Memory.restored(*memory.saved())
+    assert [restored._utility.of(("remote", (key,)), 0.5) for key in (1, 2, 3)] == worth
+
+
+def test_the_cost_based_cache_keeps_what_rules_of_a_higher_priority_need() -> None:
+    memory = Memory(["remote"], policy="cache", cache="cost", cache_bytes=2 * SIZE, priorities={"urgent": 4.0})
+    for rule, key, times in (("urgent", 1, 1), ("other", 2, 2), ("other", 3, 3)):
+        needed = memory.key_class(rule, "a", "remote", 1000, numbered=False, early=True)
+        assert needed is not None
+        for ts in range(times):
+            needed.add((key,), ts)
+    supplied(memory, 1, 2)
+    at_hand(memory, 1, 2)
+    supplied(memory, 3)
+    assert at_hand(memory, 1, 2, 3) == [1, 3]
 
 
 # ------------------------------------------------------------------------------------------------ fetching ahead
@@ -212,6 +239,18 @@ def test_rules_without_lookups_have_no_code_for_fetching_ahead() -> None:
     engine = Engine(compile_rules(rules, remote=Memory(["remote"]).tables))
     assert all(not store.compiled.aheads and not store.looks_ahead for store in engine._stores)
     assert not any("def a" in source for source in engine.sources().values())
+
+
+def test_a_class_counts_a_bounded_number_of_keys_and_keeps_the_frequent_ones() -> None:
+    memory = Memory(["remote"])
+    needed = memory.key_class("r", "a", "remote", 10**9, numbered=False, early=True)
+    assert needed is not None
+    for key in range(3 * KEYS_MAX):
+        needed.add((key,), key)
+        needed.add((-1,), key)
+    figures = decode_plain(memory.saved()[2])["classes"][0]
+    assert KEYS_MAX // 2 <= len(figures[2]) <= KEYS_MAX + REFRESH_EVERY
+    assert needed.of_key((-1,)) == 3 * KEYS_MAX
 
 
 # ------------------------------------------------------------------------------------------------ postponing

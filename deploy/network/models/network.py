@@ -17,6 +17,7 @@ from headwater.deploy.network.models.statistics import StatisticsPart
 from headwater.deploy.network.models.topology import EventAttributes, LinkPart, Nodes
 from headwater.deploy.network.values import OneOf, QuantityEntry, TextEntry, lasting
 from headwater.deploy.network.yaml_tree import Scalar
+from headwater.node.remote.caches import CACHES
 from headwater.node.remote.policies import POLICIES
 from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.text import listed
@@ -83,6 +84,20 @@ class NetworkPart(FilePart):
             choices=tuple(POLICIES),
         ),
     ] = Field(None, description="How rules come by what they look up.")
+    remote_cache: Annotated[
+        str | None,
+        OneOf(
+            "what makes room where nodes keep too much of remote tables",
+            "there is no cache {text!r}",
+            f"caches: {listed(CACHES)}",
+            choices=tuple(CACHES),
+        ),
+    ] = Field(None, description="What makes room where nodes keep too much of remote tables.")
+    remote_priorities: Annotated[Any, Given()] = Field(
+        None,
+        description="How much the matches of a rule count where nodes decide what to fetch ahead and what to keep.",
+        json_schema_extra={"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}},
+    )
     strategy: Annotated[
         str | None,
         OneOf(
