@@ -11,6 +11,7 @@ from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import Curve, curves
 
 SPAN: Final = ("p5_us", "p25_us", "p50_us", "p75_us", "p95_us")
+SPREAD_MAX: Final = 20  # between bars that are drawn from 0
 WIDTH: Final = 0.8  # of what belongs to one value on the horizontal axis
 
 
@@ -35,9 +36,14 @@ def plot(rows: Sequence[ResultRow], figure: Figure, file: Path) -> None:
         panel.set_xlabel(figure.axis)
         panel.set_ylabel(label)
         panel.grid(alpha=0.3)
-        if rows:
-            panel.set_yscale("log")
-            panel.legend(fontsize="x-small", ncols=2)
+    if rows:
+        latency.set_yscale("log")
+        measured = [row.figures["events_per_s"] or 0.0 for row in rows]
+        if max(measured) > SPREAD_MAX * min(measured):
+            rate.set_yscale("log")
+        picture.legend(
+            *rate.get_legend_handles_labels(), fontsize="small", ncols=len(names), loc="outside lower center"
+        )
     seeds = len({row.seed for row in rows})
     counted = "1 seed" if seeds == 1 else f"mean of {seeds} seeds"
     picture.suptitle(f"Figure {figure.name}: {figure.title} ({counted})", fontsize="medium")
