@@ -297,7 +297,7 @@ class Site:
 
     def __init__(self, asking: Asking, rule: int, table: str, counted: Counted | None, *, by_trigger: bool) -> None:
         """``by_trigger``: the event that is evaluated names the key, so that no candidate can do without the
-        element."""
+        element: the evaluation waits before it has done any work."""
         self._asking = asking
         self._by_trigger = by_trigger
         self._rule = rule
@@ -318,7 +318,7 @@ class Site:
             return None
         if element is not MISSING:
             return element.at(ts)
-        if waiting.postpones and self._postponing.pays:
+        if waiting.postpones and self._postponing.pays and not self._by_trigger:
             asking.memory.want(table.name, arguments)
             asking.postponed[table.name, arguments] = None
             return POSTPONED
@@ -569,5 +569,12 @@ def seek(site: Site, table: AskedTable, ts: int, *arguments: Any) -> Any:
     return None if None in arguments else site.seek(table, ts, arguments)
 
 
-NAMES: Final[dict[str, Any]] = {"seek": seek, "U": UNSOUGHT, "M": POSTPONED}
+def seek_once(memo: dict[Any, Any], site: Site, table: AskedTable, ts: int, *arguments: Any) -> Any:
+    """The same, kept for the rest of the evaluation: meanwhile no element comes or goes."""
+    value = None if None in arguments else site.seek(table, ts, arguments)
+    memo[ts, *arguments] = value
+    return value
+
+
+NAMES: Final[dict[str, Any]] = {"seek": seek, "seek_once": seek_once, "U": UNSOUGHT, "M": POSTPONED}
 """What generated code calls, by the names it uses."""

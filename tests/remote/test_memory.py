@@ -259,16 +259,39 @@ def test_a_class_counts_a_bounded_number_of_keys_and_keeps_the_frequent_ones() -
 def test_an_evaluation_waits_once_it_carries_more_matches_in_doubt_than_waiting_costs() -> None:
     memory = Memory(["remote"], policy="lazy")
     memory.took("remote", 40)  # as long as four matches in doubt
-    engine = an_engine("R: SEQ(A a, B b) WHERE a.v >= REMOTE[b.k] WITHIN 1 s", memory)
-    engine.feed([event(A, ts, v=1) for ts in range(1, 21)])
-    engine.feed([event(B, 100, k=7)])  # what matches in doubt may cost is known after the first evaluation with some
+    engine = an_engine("R: SEQ(A a, B b) WHERE b.v >= REMOTE[a.k] WITHIN 1 s", memory)
+    engine.feed([event(A, ts, k=ts) for ts in range(1, 21)])
+    engine.feed([event(B, 100, v=1)])  # what matches in doubt may cost is known after the first evaluation with some
     assert engine.waiting() == 20
-    engine.feed([event(B, 101, k=8)])
+    engine.feed([event(B, 101, v=1)])
     assert engine.waiting() == 21
     for place in memory.take_wanted():
         memory.supply(*place, ELEMENT)
         engine.supplied(*place, ELEMENT)
     assert len(engine.supply()) == 40
+
+
+def test_an_evaluation_waits_at_once_for_an_element_that_its_own_event_names() -> None:
+    """All its matches need it: carrying them in doubt would only do their work twice."""
+    memory = Memory(["remote"], policy="lazy")
+    engine = an_engine("R: SEQ(A a, B b) WHERE a.v >= REMOTE[b.k] WITHIN 1 s", memory)
+    engine.feed([event(A, ts, v=1) for ts in range(1, 21)])
+    engine.feed([event(B, 100, k=7)])
+    assert engine.waiting() == 1
+    (place,) = memory.take_wanted()
+    memory.supply(*place, ELEMENT)
+    engine.supplied(*place, ELEMENT)
+    assert len(engine.supply()) == 20
+
+
+def test_an_evaluation_looks_an_element_up_once_however_often_it_comes_to_the_event_that_names_it() -> None:
+    memory = Memory(["remote"], policy="lazy")
+    engine = an_engine("R: SEQ(A a, B b, C c) WHERE c.v >= REMOTE[a.k] WITHIN 1 s", memory)
+    supplied(memory, 7)
+    engine.feed([event(A, 1, k=7), *(event(B, ts) for ts in range(2, 12))])
+    before = memory.lookups["remote"].hits
+    assert len(engine.feed([event(C, 20, v=1)])) == 10
+    assert memory.lookups["remote"].hits == before + 1
 
 
 NEXT = "R: SEQ(A a, B b) WHERE a.v = REMOTE[b.k] WITHIN 1 s SKIP TILL NEXT MATCH"

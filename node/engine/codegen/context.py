@@ -65,6 +65,8 @@ class Sought:
     variable: str
     step: int
     site: str
+    memo: str = ""
+    """What keeps the values that one evaluation has looked up, where it may come to the same events again."""
 
 
 SliceBounds = tuple[list[IndexBound], list[IndexBound], list[str]]

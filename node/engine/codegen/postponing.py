@@ -14,6 +14,7 @@ from headwater.node.engine.codegen.context import JoinContext, Level, Sought
 from headwater.protocol.analysis.units import Branch, Choice
 from headwater.protocol.expressions import Expression, Remote, looks_up, parameters_of, roles_of, walk
 
+LOOPS_BEFORE_MEMO = 2  # inside one loop an evaluation comes to each event once, and has nothing to remember
 LEVELS_MAX = 14  # a longer join is written as functions inside each other, which do not share variables
 
 
@@ -57,7 +58,10 @@ def plan_postponing(join: JoinContext) -> None:
                     bound = max((join.step_of[unit] for unit in join.branch.units_in(part)), default=0)
                     name = f"got{len(join.sought)}"
                     site = join.buffers.site(join.rule_number, part, by_trigger=bound == 0)
-                    join.sought[part] = Sought(name, bound, site)
+                    memo = f"memo{len(join.sought)}" if bound >= LOOPS_BEFORE_MEMO else ""
+                    join.sought[part] = Sought(name, bound, site, memo)
+                    if memo:
+                        join.out.line(f"{memo} = {{}}")
 
 
 def in_order(join: JoinContext, conditions: Sequence[Expression]) -> list[Expression]:
@@ -75,7 +79,13 @@ def condition_source(join: JoinContext, condition: Expression, step: int) -> str
     tests = []
     for lookup in lookups:
         sought = join.sought[lookup]
-        call = f"{sought.variable} := seek({sought.site}, {', '.join(join.scope.lookup_arguments(lookup))})"
+        table, *named = join.scope.lookup_arguments(lookup)
+        call = f"{sought.variable} := seek({sought.site}, {', '.join((table, *named))})"
+        if sought.memo:
+            call = (
+                f"{sought.variable} if ({sought.variable} := {sought.memo}.get(({', '.join(named)}), U)) is not U "
+                f"else ({sought.variable} := seek_once({sought.memo}, {sought.site}, {', '.join((table, *named))}))"
+            )
         if sought.step < step:
             call = f"{sought.variable} if {sought.variable} is not U else ({call})"
         tests.append(f"({call}) is M")
