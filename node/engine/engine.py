@@ -332,6 +332,10 @@ class Engine:
         """An element of a remote table has come; whether ``supply`` has something to do."""
         return self.asking is not None and self.asking.supplied(table, key, element)
 
+    def can_go_on(self) -> bool:
+        """Whether ``supply`` has something to do."""
+        return bool(self._queue) or (self.asking is not None and self.asking.is_ready)
+
     def supply(self) -> list[Composite]:
         """Go on with the evaluations whose elements have come; the composites that are certain now."""
         asking = self.asking

@@ -474,6 +474,11 @@ class Asking:
                     self._ready[serial] = None
         return bool(self._ready)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether some evaluation can go on."""
+        return bool(self._ready)
+
     def take_ready(self) -> list[HeldEvaluation]:
         """The evaluations that can go on, the one held longest first; they are held no longer."""
         ready = [self._release(serial) for serial in sorted(self._ready)]

@@ -109,11 +109,12 @@ class Fetcher:
         for table, keys in by_table.items():
             self._loop.call(self._requests[table].add, keys)
 
-    def take(self, *, wait: bool = False) -> list[tuple[Place, Versions | None]]:
-        """Hand over what has come; the error of a provider that will not answer. ``wait``: until something has come."""
+    def take(self, *, wait: bool = False, woken: bool = False) -> list[tuple[Place, Versions | None]]:
+        """Hand over what has come; the error of a provider that will not answer. ``wait``: until something has come;
+        ``woken``: because ``waker`` has said so."""
         assert not wait or self.memory.under_way, "nothing was asked for"
         taken: list[tuple[Place, Versions | None]] = []
-        for answer in self._inbox.take(wait=wait):
+        for answer in self._inbox.take(wait=wait, woken=woken):
             if answer.error is not None:
                 places = [(answer.table, key) for key in answer.keys]
                 is_needed = not all(map(self.memory.is_ahead, places))
@@ -174,18 +175,23 @@ class AnswerInbox:
     def __init__(self) -> None:
         self._answers: SimpleQueue[FetchAnswer] = SimpleQueue()
         self._pipe: tuple[int, int] | None = None
+        self._written = False
+        """Whether there is, or will soon be, something to read in the pipe: a system call for every event would cost
+        more than most events. It is unset after reading and before answers are taken, so that none is left without a
+        sign; what is written meanwhile is read by the caller that it wakes."""
 
     def put(self, answer: FetchAnswer) -> None:
         self._answers.put(answer)
-        if self._pipe is not None:
-            with suppress(BlockingIOError):  # it is full of news already
-                os.write(self._pipe[1], b"!")
+        if self._pipe is not None and not self._written:
+            self._written = True
+            os.write(self._pipe[1], b"!")
 
-    def take(self, *, wait: bool = False) -> Iterable[FetchAnswer]:
-        """What has come, one after the other; ``wait``: at least one."""
-        if self._pipe is not None:
+    def take(self, *, wait: bool = False, woken: bool = False) -> Iterable[FetchAnswer]:
+        """What has come, one after the other; ``wait``: at least one; ``woken``: the pipe may hold something."""
+        if self._pipe is not None and (woken or self._written):
             with suppress(BlockingIOError):
                 os.read(self._pipe[0], 1 << 16)
+            self._written = False
         if wait:
             yield self._answers.get()
         with suppress(Empty):
@@ -198,8 +204,8 @@ class AnswerInbox:
             for end in ends:
                 os.set_blocking(end, False)
                 weakref.finalize(self, os.close, end).atexit = False  # the loop may still write at the end
-            if not self._answers.empty():
-                os.write(ends[1], b"!")
+            os.write(ends[1], b"!")  # what came while there was no pipe is seen at once
+            self._written = True
             self._pipe = ends
         return self._pipe[0]
 
@@ -243,7 +249,7 @@ class FetchingEngine(Engine):
 
     def arrived(self) -> list[Composite]:
         """The composites that are certain since the last call, with the elements that have come."""
-        return self._go_on()
+        return self._go_on(woken=True)
 
     def settle(self) -> list[Composite]:
         """Wait for the elements that are needed; the composites that are certain then."""
@@ -256,17 +262,18 @@ class FetchingEngine(Engine):
         """A file descriptor that can be read from when ``arrived`` may have something to give."""
         return self._fetcher.waker()
 
-    def _go_on(self) -> list[Composite]:
-        self._hand_over()
+    def _go_on(self, *, woken: bool = False) -> list[Composite]:
+        self._hand_over(woken=woken)
         while self._is_paused() or self._is_behind():
             self._hand_over(wait=True)
         return self._given()
 
-    def _hand_over(self, *, wait: bool = False) -> None:
+    def _hand_over(self, *, wait: bool = False, woken: bool = False) -> None:
         self._fetcher.send()
-        self._fetcher.take(wait=wait)
-        self._found += self.supply()
-        self._fetcher.send()
+        self._fetcher.take(wait=wait, woken=woken)
+        if self.can_go_on():
+            self._found += self.supply()
+            self._fetcher.send()
 
     def _given(self) -> list[Composite]:
         found, self._found = self._found, []
