@@ -24,6 +24,8 @@ class NextMatch:
         self.plan = next_plan.plan
         self.name = next_plan.name
         self.stages = next_plan.stages
+        self.waits = any(stage.complete and stage.many for stage in self.stages)
+        """Whether some runs are decided by time alone."""
         self.starting: dict[str, list[NextStage]] = {}
         for stage in next_plan.first:
             self.starting.setdefault(stage.leaf.type, []).append(stage)
@@ -215,11 +217,6 @@ class NextMatch:
                 else:
                     del by_key[key]
         return due
-
-    @property
-    def waits(self) -> bool:
-        """Whether some runs are decided by time alone."""
-        return any(stage.complete and stage.many for stage in self.stages)
 
     def restored(self, held: Iterable[HeldEvaluation]) -> None:
         """The store was restored with these evaluations waiting."""

@@ -32,9 +32,7 @@ class NextMachine(Protocol):
     """Something beside the generated code that sees the events of an ordered store: a skip-till-next rule."""
 
     plan: Any
-
-    @property
-    def waits(self) -> bool: ...
+    waits: bool
 
     def bind(self, state: StoreState) -> None: ...
 

@@ -497,12 +497,20 @@ class AskingNextMatch(NextMatch):
                 runs = self._step(runs, stage, *step, row, moved)
             except Exception as error:  # as where nothing waits: the event has not moved them, the next may
                 failure, moved = error, []
-            work += [(stage, run, position + 1, None) for run in runs]
+            if runs and not stage.complete and not self._logged(stage, runs[0], position + 1):
+                self._put_back(stage, runs)
+            else:
+                work += [(stage, run, position + 1, None) for run in runs]
             work += [(after, run, position + 1, row[0]) for after, run in moved]
         self._hold_waiting(row, position)
         self._catch_up(work)
         if failure is not None:
             raise failure
+
+    def _put_back(self, stage: NextStage, runs: list[Run]) -> None:
+        """Runs of one key stand at the stage again, which they have not left: they are counted as come to it."""
+        key = self.functions["key_of_run"][stage.number](runs[0]) if stage.keyed else None
+        self.runs[stage.number].setdefault(key, []).extend(runs)
 
     def _catch_up(self, work: list[tuple[NextStage, Run, int, float | None]]) -> None:
         """Take runs through the events since a position. A time says that an event of this time has just taken the run
