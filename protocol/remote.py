@@ -82,8 +82,11 @@ class Versions(NamedTuple):
 
     def at(self, ts: int) -> RemoteValue:
         """The value that holds at ``ts``, or None."""
-        index = bisect_right(self.times, ts)
-        return self.values[index - 1] if index else None
+        times, values, _ = self
+        if times is ALWAYS:
+            return values[0]
+        index = bisect_right(times, ts)
+        return values[index - 1] if index else None
 
 
 class Failed(Versions):

@@ -48,6 +48,8 @@ class NextStage:
     check: int | None = None
     judged: int | None = None
     """The check for matches whose output attributes need elements that may not be at hand."""
+    finish_asks: bool = False
+    """Whether a complete match may find that an element is not at hand which none of its steps needed."""
     keyed: bool = False
     next: list[NextStage] = field(default_factory=list)
 
@@ -110,6 +112,7 @@ class NextPlan:
             stage = next((s for s in level if s.leaf == unit.leaves[0]), None)
             if stage is None:
                 stage = NextStage(len(self.stages), depth, branch, unit.leaves[0], unit.many, complete, check, judged)
+                stage.finish_asks = complete and (judged is not None or self._asks_at_the_end(branch))
                 self.stages.append(stage)
                 level.append(stage)
                 self._write(builder, stage)
@@ -117,6 +120,11 @@ class NextPlan:
             level = stage.next
         for lookup in lookups_of(builder, branch, self.plan.sought):
             self._look_ahead(builder, branch, passed, lookup)
+
+    def _asks_at_the_end(self, branch: Branch) -> bool:
+        conditions = [c for c in branch.where if self._home(branch, c) == len(branch.units)]
+        conditions += [condition for forbidden in branch.forbidden for condition in forbidden.where]
+        return any(map(self._asks, conditions))
 
     def _look_ahead(self, builder: StoreBuilder, branch: Branch, stages: list[NextStage], lookup: Lookup) -> None:
         """Where runs know the key of a lookup before they need its element, write what gives it; otherwise the event

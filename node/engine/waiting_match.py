@@ -399,6 +399,9 @@ class AskingNextMatch(NextMatch):
 
     def _finish_run(self, stage: NextStage, run: Run, ts: float) -> None:
         """A run is complete: resolve its doubts, judge what is judged at the end, and emit it."""
+        if run.__class__ is tuple and not stage.finish_asks and not self._records:
+            self.complete[stage.number](run)
+            return
         asking, store = self._asking, self._store
         asking.begin(self._number, self._needs)
         open_doubts = False
