@@ -343,8 +343,14 @@ class NodeCore:
         """Elements have come: whatever waits for them goes on, here and at neighbours."""
         stamped = [(table, key, self.memory.stamped(table, element)) for table, key, element in elements]
         supplied = [element for element in stamped if self.memory.supply(*element)]
-        if len(supplied) < len(stamped):
-            work.report("unasked_elements", len(stamped) - len(supplied))
+        unasked = len(stamped) - len(supplied)
+        if unasked and not all(self.memory.terms_of(table).whole for table, _, _ in stamped):
+            work.report("unasked_elements", unasked)
+        by_table: dict[str, list[Key]] = {}
+        for table, key, _ in stamped:
+            by_table.setdefault(table, []).append(key)
+        for table, keys in by_table.items():
+            self.memory.came_together(table, keys)
         for table, key, _ in supplied:
             self._failed.pop((table, key), None)
         self.relay.came(supplied, work)

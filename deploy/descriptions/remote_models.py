@@ -68,6 +68,12 @@ def _says(text: Scalar) -> bool:
     return text in ("yes", "true")
 
 
+def _together(text: Scalar) -> bool:
+    if text not in ("yes", "no", "true", "false"):
+        raise wrong("whole: is yes or no", "yes: an answer holds all keys that belong together")
+    return text in ("yes", "true")
+
+
 class TablePart(FilePart):
     """One table and its provider."""
 
@@ -103,6 +109,9 @@ class AskedPart(TablePart):
     fresh: Fresh = Field(None, description="How long an element may be used; without it, for ever.")
     timeout: Length = Field(None, description="How long one request may take.")
     wait: Length = Field(None, description="How long a lookup waits for a provider that is away.")
+    whole: Annotated[bool, TextEntry("whole", "", _together)] = Field(
+        False, description="Whether an answer holds all keys that belong together, and not only those asked for."
+    )
     on_failure: Annotated[
         Literal["wait", "reject", "accept"],
         OneOf("on_failure", cure="write wait, reject (comparisons are false) or accept (they are true)"),
@@ -123,10 +132,12 @@ class AskedPart(TablePart):
 
     @property
     def terms(self) -> TableTerms:
-        return TableTerms(self.fresh, self.on_failure, self.lineage)
+        return TableTerms(self.fresh, self.on_failure, self.lineage, self.whole)
 
     def table(self, place: DescribedAt) -> Behind:
-        return Behind(self.provider(place, [str(key) for key in self.keys]), self.limits, self.terms)
+        provider = self.provider(place, [str(key) for key in self.keys])
+        provider.whole = self.whole
+        return Behind(provider, self.limits, self.terms)
 
     def behind(self, place: DescribedAt) -> Behind:
         return self.table(place)

@@ -33,6 +33,8 @@ class SimulatedTables:
     """Share of answers that come twice."""
     outages: tuple[Interval, ...] = ()
     """When no table answers."""
+    along: Callable[[str, Key], Collection[Key]] = lambda table, key: ()
+    """Which other keys belong to the same whole as a key, and come with it."""
     failing: Callable[[str, Key], bool] = lambda table, key: False
     """Which elements can never be had."""
     reached_from: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -90,7 +92,8 @@ class Answers:
                 continue
             figures.answered += 1
             figures.latency_s += (arrival_us - now_us) / 1e6
-            fetched = Fetched(((table, key, remote.tables[table](key)),), arrival_us - now_us)
+            keys = dict.fromkeys((key, *remote.along(table, key)))
+            fetched = Fetched(tuple((table, each, remote.tables[table](each)) for each in keys), arrival_us - now_us)
             yield arrival_us, fetched
             if chance.random() < remote.repeats:
                 yield arrival_us + chance.randint(*remote.latency_us), fetched

@@ -180,7 +180,8 @@ class Fetching:
         provided = self._provided[answer.table]
         if answer.error is None:
             provided.answers(answer.keys)
-            packed = encode_elements((answer.table, key, answer.elements.get(key)) for key in answer.keys)
+            keys = dict.fromkeys((*answer.keys, *answer.elements))  # with others of the same whole
+            packed = encode_elements((answer.table, key, answer.elements.get(key)) for key in keys)
             self._daemon.apply(records.Fetched(self._daemon.now_us(), packed, round(1e6 * answer.took_s)))
             return
         if not isinstance(answer.error, ProviderError):

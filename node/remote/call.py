@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Unreachable, found_of
+from headwater.node.remote.provider import Elements, Key, Provider, ProviderError, Unreachable, found_of, plain_key
 from headwater.node.remote.threads import Threads
 from headwater.protocol.remote import Versions
 
@@ -33,6 +33,13 @@ class CallProvider(Provider):
             return {}
         if isinstance(found, Versions):
             return {key: found}
+        if self.whole and isinstance(found, Mapping):
+            members = {plain_key(each if isinstance(each, tuple) else (each,)): found[each] for each in found}
+            return {
+                each: value if isinstance(value, Versions) else Versions.always(found_of(value, self.shown))
+                for each, value in members.items()
+                if value is not None
+            }
         return {key: Versions.always(found_of(found, self.shown))}
 
     async def _called(self, key: Key) -> Any:

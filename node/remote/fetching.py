@@ -127,8 +127,9 @@ class Fetcher:
                     raise answer.error
                 continue  # if something needs one of them after all, it is asked for once more
             self.memory.took(answer.table, answer.took_s * 1e6)
-            for key in answer.keys:
+            for key in dict.fromkeys((*answer.keys, *answer.elements)):
                 self._hand_over(answer.table, key, answer.elements.get(key), taken)
+            self.memory.came_together(answer.table, answer.elements)
         return taken
 
     def _hand_over(

@@ -167,7 +167,8 @@ class Guard:
         self._why_away = ""
 
     async def fetch(self, keys: Iterable[Key]) -> dict[Key, Versions | None]:
-        """What the provider has for these keys (``plain_key`` makes them), or the ProviderError of the last try."""
+        """What the provider has for these keys (``plain_key`` makes them), or the ProviderError of the last try; with
+        what else it has said of the same whole."""
         wanted = dict.fromkeys(keys)
         for key in wanted:
             self._check_length(key)
@@ -179,7 +180,11 @@ class Guard:
         tasks = {key: self._under_way[key] for key in wanted}
         for task in dict.fromkeys(tasks.values()):
             await asyncio.shield(task)  # others may wait for it, too
-        return {key: task.result().get(key) for key, task in tasks.items()}
+        found = {key: task.result().get(key) for key, task in tasks.items()}
+        if self.provider.whole:
+            for task in dict.fromkeys(tasks.values()):
+                found = {**task.result(), **found}
+        return found
 
     async def fetch_when_there(self, keys: Sequence[Key]) -> dict[Key, Versions | None]:
         """The same, for one who cannot go on without: a provider that is away is waited for."""
@@ -256,7 +261,7 @@ class Guard:
             elements = await self._in_time(self.provider.fetch(batch))
             if sum(map(size_bytes, elements.values())) > self.limits.answer_bytes_max:
                 raise too_large(self.provider.shown, self.limits.answer_bytes_max)
-            if not elements.keys() <= set(batch):
+            if not self.provider.whole and not elements.keys() <= set(batch):
                 raise BadAnswer(f"{self.provider.shown} answered for keys that it was not asked for")
         except (Refused, BadAnswer):
             self.figures.refusals += 1

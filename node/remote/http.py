@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
@@ -80,7 +81,7 @@ class HttpProvider(Provider):
         except (ValueError, RecursionError):
             start = body[:40].decode("utf-8", "replace")
             raise BadAnswer(f"{self.shown} answered with something that is not JSON: {start!r}") from None
-        found = self._rows(answer, keys) if self._url.many else [(keys[0], answer)]
+        found = self._rows(answer, keys) if self._url.many or self.whole else [(keys[0], answer)]
         elements = {}
         for key, row in found:
             value = at_path(row, self._value)
@@ -100,9 +101,13 @@ class HttpProvider(Provider):
         rows = at_path(answer, self._items)
         if isinstance(rows, Mapping):
             by_text = {as_text(key[0]): key for key in keys}
+            if self.whole:
+                by_text = {text: _like(keys[0], text) for text in rows} | by_text
             return [(by_text[text], row) for text, row in rows.items() if text in by_text]
         if isinstance(rows, list):
             asked, name = {key: key for key in keys}, self._url.keys[0]
+            if self.whole:
+                asked |= {key: key for row in rows if (key := _key_of(row, name)) is not None}
             by_key = [(asked.get(_key_of(row, name)), row) for row in rows]  # type: ignore[arg-type]
             return [(key, row) for key, row in by_key if key is not None]
         raise BadAnswer(
@@ -163,6 +168,11 @@ def _reason(error: Exception) -> str:
     if isinstance(inner, OSError) and inner.errno is not None and inner.errno > 0:
         return os.strerror(inner.errno)
     return getattr(inner, "strerror", None) or str(error) or type(error).__name__
+
+
+def _like(key: Key, text: str) -> Key:
+    """The key that a text names where others are like this one."""
+    return (int(text),) if type(key[0]) is int and re.fullmatch(r"-?[0-9]{1,18}", text) else (text,)
 
 
 def _key_of(row: Any, name: str) -> Key | None:

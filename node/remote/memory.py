@@ -223,9 +223,11 @@ class Memory:
         return wanted
 
     def supply(self, table: str, key: Key, element: Versions | None) -> bool:
-        """An element has come; false if it was not asked for."""
+        """An element has come; false if it was not asked for. One that came with another of the same whole is kept."""
         place = (table, key)
         if place not in self.under_way:
+            if self.terms_of(table).whole:
+                self._cache.keep(place, element, None, self.time_us())
             return False
         del self.under_way[place]
         came_us = self.time_us()
@@ -311,12 +313,17 @@ class Memory:
         if place in self.under_way or place in self._cache or len(self._ahead) >= AHEAD_MAX:
             return
         least = self._cache.least()
-        if least and self._utility.of(place, self._weights.fetch) <= least:
+        if least and self._utility.of_fetching(place, self._weights.fetch) <= least:
             return
         self.under_way[place] = None
         self._wanted.append(place)
         self._ahead[place] = by
         self.lookups_of(place[0]).prefetched += 1
+
+    def came_together(self, table: str, keys: Iterable[Key]) -> None:
+        """These keys of a table belong to one whole: whoever asks for one of them gets them all."""
+        if self.terms_of(table).whole:
+            self._utility.together(table, tuple(keys))
 
     def is_ahead(self, place: Place) -> bool:
         """Whether the element was asked for, and nothing needs it yet."""
@@ -359,6 +366,7 @@ class Memory:
             "under way": [(*place, numbered(self._ahead.get(place))) for place in self.under_way],
             "wanted": self._wanted,
             "latencies": self._utility.saved(),
+            "wholes": self._utility.saved_wholes(),
             "lookups": [(table, astuple(counts)) for table, counts in self.lookups.items()],
         }
         return self._policy.name, self.cache_bytes, encode_plain(content)
@@ -400,6 +408,7 @@ class Memory:
         }
         self._wanted = list(saved["wanted"])
         self._utility.restore(saved["latencies"])
+        self._utility.restore_wholes(saved.get("wholes", ((), ())))
 
 
 def with_foresight(policy: str, cache_bytes: int, content: bytes = b"") -> bytes:

@@ -73,7 +73,7 @@ class PostgresProvider(Provider):
             size = ROWS_AT_ONCE if psycopg.capabilities.has_stream_chunked() else 1
             async for row in cursor.stream(self._query.encode(), self._arguments(keys), size=size):
                 if gathered is None:
-                    gathered = Gathered(self._learn(cursor), keys, self.shown, self._bytes_max)
+                    gathered = Gathered(self._learn(cursor), keys, self.shown, self._bytes_max, whole=self.whole)
                 gathered.add(row)
             return {} if gathered is None else gathered.elements()
 

@@ -54,6 +54,8 @@ class Provider:
     """How many values a key has; None where any number may be asked for."""
     batch_max: int = 1
     """How many keys one request may ask for."""
+    whole: bool = False
+    """Whether it answers with all that belongs to the same whole as a key, and not with that key alone."""
     versioned: bool | None = False
     """Whether its elements have versions by event time; None where that is not known, or not yet."""
 

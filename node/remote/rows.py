@@ -44,7 +44,13 @@ class Columns:
 class Gathered:
     """Elements, row by row."""
 
-    def __init__(self, columns: Columns, asked: Sequence[Key], shown: str, bytes_max: int) -> None:
+    def __init__(
+        self, columns: Columns, asked: Sequence[Key], shown: str, bytes_max: int, *, whole: bool = False
+    ) -> None:
+        """``whole``: rows of other keys are taken, too."""
+        if whole and columns.keys is None:
+            raise Refused(f"the query of {shown} has no columns for the key, which whole: yes needs; select them")
+        self._whole = whole
         assert columns.keys is not None or len(asked) == 1
         self._columns = columns
         self._shown = shown
@@ -61,10 +67,11 @@ class Gathered:
         key = self._only
         if columns.keys is not None:
             key = plain_key(found_of(row[at], self._shown) for at in columns.keys)  # type: ignore[misc]
-        if key not in self._found:
+        if key not in self._found and not self._whole:
             raise BadAnswer(f"{self._shown} answered for the key {key!r:.80}, which it was not asked for")
         since = None if columns.ts is None else _since(row[columns.ts], self._shown)
-        self._found[key].append((since, found_of(value, self._shown)))
+        assert key is not None
+        self._found.setdefault(key, []).append((since, found_of(value, self._shown)))
 
     def elements(self) -> Elements:
         return {key: Versions.of(values) for key, values in self._found.items() if values}

@@ -125,7 +125,7 @@ class SqliteProvider(Provider):
             cursor = connection.execute(self._query, given)
         except OverflowError:  # an integer that SQLite cannot hold, so it does not
             return {}
-        gathered = Gathered(self._columns(cursor), keys, self.shown, self._bytes_max)
+        gathered = Gathered(self._columns(cursor), keys, self.shown, self._bytes_max, whole=self.whole)
         for row in cursor:
             gathered.add(row)
         return gathered.elements()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,8 +39,15 @@ def drawn_terms(rng: random.Random) -> dict[str, TableTerms]:
     drawn_terms = {}
     for table in TABLES:
         if rng.random() < 0.5:
-            drawn_terms[table] = TableTerms(on_failure=rng.choice(ON_FAILURE), lineage=rng.random() < 0.5)
+            drawn_terms[table] = TableTerms(
+                on_failure=rng.choice(ON_FAILURE), lineage=rng.random() < 0.5, whole=rng.random() < 0.3
+            )
     return drawn_terms
+
+
+def along(table: str, key: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Which other keys come with one, where a table answers for several."""
+    return [(other,) for other in range(4 * (key[0] // 4), 4 * (key[0] // 4) + 4) if other != key[0]]
 
 
 class Late:
@@ -104,6 +111,10 @@ def hand(place: tuple[str, Any], element: Any, took_us: float, memory: Memory, e
     return True
 
 
+def told_together(table: str, keys: tuple[Any, ...], memory: Memory, engine: Engine) -> None:
+    memory.came_together(table, keys)
+
+
 class Awaited:
     """One engine on its way through a schedule, with elements on their way to it."""
 
@@ -159,13 +170,22 @@ class Awaited:
 
     def hand_over(self, *, all_of_it: bool = False) -> None:
         self.late.asked(self.twin.do(lambda memory, engine: memory.take_wanted()))
-        for place in self.late.arrived(all_of_it=all_of_it):
+        for place in self.together(self.late.arrived(all_of_it=all_of_it)):
             if self.rng.random() < 0.1:
                 self.twin.save_and_restore()
             element, took_us = self.memory.stamped(place[0], self.element(place)), self.rng.choice((0, 10, 10**6))
             if self.twin.do(partial(hand, place, element, took_us)) and self.rng.random() < 0.7:
                 self.take(Engine.supply)
         self.take(Engine.supply)
+
+    def together(self, places: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+        """With the elements of tables that answer for several keys, those of other keys come."""
+        for table, key in places:
+            if self.memory.terms_of(table).whole:
+                together = (key, *along(table, key))
+                self.twin.do(partial(told_together, table, together))
+                yield from ((table, other) for other in along(table, key))
+            yield table, key
 
     def element(self, place: tuple[str, Any]) -> Any:
         """What comes: the element, or what stands for it if it cannot be had."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -25,7 +25,7 @@ from headwater.protocol.network import DescribedTable
 from headwater.protocol.pattern import OutputAttribute, Rule, leaves, positive_leaves
 from headwater.protocol.remote import ACCEPT, STEADY, WAIT, TableTerms, Versions
 from tests import oracle
-from tests.law.awaited import drawn_terms
+from tests.law.awaited import along, drawn_terms
 from tests.law.behind import DATA_SETS, drawn, is_failing, looks_up, with_lookups
 from tests.law.generators import TYPES
 from tests.law.lineage import wrong_lineage
@@ -186,6 +186,7 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
         cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
         terms=terms,
         failing=failing,
+        along=partial(_along, terms),
     )
 
 
@@ -197,6 +198,12 @@ def lineage_of(case: NetworkCase, outcome: Outcome, strategy: str, *, faults: bo
     items = [delivery.item for delivery in outcome.delivered]
     elements = partial(_element, tables)
     return wrong_lineage(case.network.rules, items, tables.terms, elements, tables.failing)
+
+
+def _along(terms: Mapping[str, TableTerms], table: str, key: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """What comes with a key, where the table answers for several; not where some of them cannot be had."""
+    of_table = terms.get(table, STEADY)
+    return along(table, key) if of_table.whole and of_table.on_failure == WAIT else []
 
 
 def _element(tables: SimulatedTables, table: str, key: tuple[Any, ...]) -> Versions | None:
