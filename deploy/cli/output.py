@@ -39,8 +39,11 @@ class JsonLines:
 
     def line(self, composite: Composite) -> str:
         parts = list(composite.parts())
-        if composite.looked_up or any(isinstance(row[3], Composite) for _, row in parts):
+        if composite.looked_up:
             return _encode(composite.to_json()) + "\n"
+        for _, row in parts:
+            if isinstance(row[3], Composite):
+                return _encode(composite.to_json()) + "\n"
         spec = composite.spec
         opening, middle, attributes, roles = self._shared.get(spec) or self._share(spec)
         times = [row[0] for _, row in parts]
