@@ -6,7 +6,7 @@ The engine compiles expressions instead; both follow the rules at the top of ``p
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
@@ -27,7 +27,7 @@ from headwater.protocol.expressions import (
     walk,
 )
 from headwater.protocol.functions import Functions, plain_name
-from headwater.protocol.remote import LookupTable
+from headwater.protocol.remote import ACCEPTED, LookupTable
 
 Row = tuple[Any, ...]
 
@@ -148,6 +148,8 @@ def _applied(operator: str, left: Any, right: Any) -> Any:
         if left is None or right is None:
             return False
         members = right if isinstance(right, tuple) else (right,)
+        if _accepted((left, *members)):
+            return True
         return (left in members) == (operator == "in")
     if operator in ("=", "!=", "<", "<=", ">", ">="):
         return _compare(operator, left, right)
@@ -194,7 +196,12 @@ def _call(name: str, arguments: list[Any], scope: Scope) -> Any:
     function = scope.functions.get(name)
     if function is None or (not function.accepts_missing and any(argument is None for argument in arguments)):
         return None
-    return function.call(*arguments)
+    return ACCEPTED if _accepted(arguments) else function.call(*arguments)
+
+
+def _accepted(values: Iterable[Any]) -> bool:
+    """Whether one of them could not be had, so that comparisons with it are true."""
+    return any(value is ACCEPTED for value in values)
 
 
 def _lookup(expression: Remote, scope: Scope) -> Any:
@@ -202,6 +209,8 @@ def _lookup(expression: Remote, scope: Scope) -> Any:
     arguments = tuple(evaluate(argument, scope) for argument in expression.arguments)
     if table is None or any(argument is None for argument in arguments):
         return None
+    if _accepted(arguments):
+        return ACCEPTED
     times = [
         row[0]
         for part in walk(expression)
@@ -229,6 +238,8 @@ def show_value(value: Value | tuple[Value, ...]) -> str:
     match value:
         case None:
             return "no value"
+        case _ if value is ACCEPTED:
+            return "what could not be had"
         case bool():
             return "true" if value else "false"
         case str():

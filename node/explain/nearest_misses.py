@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
 
+from headwater.node.engine.runtime import given
 from headwater.node.explain.expressions import Row, Scope, evaluate, show, show_value
 from headwater.node.explain.steps import LookedUp, show_event
 from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Remote, Same, walk
@@ -38,7 +39,11 @@ def lookups_in(expression: Expression, scope: Scope) -> tuple[LookedUp, ...]:
     """What an expression looks up, each with what came of it."""
     remote = dict.fromkeys(part for part in walk(expression) if isinstance(part, Remote))
     return tuple(
-        LookedUp(part.table, tuple(evaluate(argument, scope) for argument in part.arguments), evaluate(part, scope))
+        LookedUp(
+            part.table,
+            tuple(given(evaluate(argument, scope)) for argument in part.arguments),
+            given(evaluate(part, scope)),
+        )
         for part in remote
     )
 

@@ -54,6 +54,11 @@ class WaitingTable:
         length = self.guard.provider.key_length
         return set() if length is None else {length}
 
+    @property
+    def accepts(self) -> bool:
+        """Whether comparisons are true where elements cannot be had: no index finds what they hold for."""
+        return self.guard.table in self._fetcher.memory.accepting()
+
     def __repr__(self) -> str:
         return f"<table {self.guard.table}: {self.guard.provider.shown}>"
 

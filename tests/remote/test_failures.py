@@ -132,3 +132,16 @@ def test_a_node_decides_without_what_failed_and_asks_again_later(on_failure: str
     assert fetches(node.born("acme", 300)) == []
     node.now_us += FAILED_US
     assert fetches(node.born("acme", 300)) == [(place,)]
+
+
+def test_explain_decides_as_a_run_does(desk: Desk) -> None:  # noqa: F811
+    desk.file("r.sase", "X: SEQ(A a, B b) WHERE b.v = REMOTE.limits[a.k] WITHIN 1 s RETURN X(k = a.k)")
+    desk.file("e.csv", "type,ts,k,v\nA,1,away,5\nA,2,x,5\nB,3,x,9\n")
+    desk.file(
+        "tables_of_explain.py", "def limit(k):\n    if k == 'away':\n        raise OSError('away')\n    return 4\n"
+    )
+    for on_failure, matches in (("reject", 0), ("accept", 1)):
+        table = f"limits={{python: 'tables_of_explain:limit', on_failure: {on_failure}}}"
+        done = desk.run("explain", "r.sase", "-e", "e.csv", "--remote", table, "--json")
+        assert done.code == 0, done.err
+        assert f'"matches": {matches},' in done.out
