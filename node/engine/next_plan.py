@@ -75,6 +75,7 @@ class NextPlan:
         self.plan = plan
         self.name = f"m{plan.number}"
         self._asks = builder.pool.asks
+        self._accepts = builder.pool.accepts
         self.asks = False
         """Whether a run may have to wait for an element of a remote table."""
         self.aheads: list[RunAhead] = []
@@ -199,7 +200,9 @@ class NextPlan:
         conditions = [
             condition
             for condition in other.branch.where
-            if self._home(other.branch, condition) == other.depth and not self._asks(condition)
+            if self._home(other.branch, condition) == other.depth
+            and not self._asks(condition)
+            and not self._accepts(condition)
         ]
         return equalities(conditions, stage, other)
 

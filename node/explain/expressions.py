@@ -234,7 +234,7 @@ def show(expression: Expression) -> str:
     return _show(expression)[0]
 
 
-def show_value(value: Value | tuple[Value, ...]) -> str:
+def show_value(value: Any) -> str:
     match value:
         case None:
             return "no value"

@@ -91,12 +91,10 @@ def equality_key(
     """A conjunct that equates something of this role alone with something known; key, lookup, conjunct."""
     positive = join.positive
     for condition in where:
-        if not isinstance(condition, Binary) or condition.operator != "=":
+        if not isinstance(condition, Binary) or condition.operator != "=" or join.buffers.pool.accepts(condition):
             continue
         for mine, other in ((condition.left, condition.right), (condition.right, condition.left)):
             if roles_of(mine) != {role} or parameters_of(mine) or role in roles_of(other) or join.asks(mine):
-                continue
-            if join.buffers.pool.accepts(other):
                 continue
             if any(isinstance(part, Fold) or (isinstance(part, Attribute) and part.index) for part in walk(condition)):
                 continue
