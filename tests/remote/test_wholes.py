@@ -108,7 +108,7 @@ def test_one_request_serves_every_member(strategy: Any) -> None:
 
 
 def test_a_node_keeps_what_came_along() -> None:
-    node = Node(terms=WHOLE)
+    node = Node("lazy", terms=WHOLE)
     node.born("acme", 1)
     assert fetches(node.born("acme", 200)) == [(("limits", ("acme",)),)]
     came = node.given(Fetched((("limits", ("acme",), HUNDRED), ("limits", ("umbrella",), HUNDRED))))
