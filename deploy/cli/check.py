@@ -10,7 +10,14 @@ import typer
 
 from headwater.deploy.cli.common import NETWORK_FILES, declared_types, primitive_types, read_sources, say
 from headwater.deploy.cli.function_files import load_functions
-from headwater.deploy.cli.remote import RemoteOption, checked_tables, print_kinds, report_on, tables_of_network
+from headwater.deploy.cli.remote import (
+    RemoteOption,
+    checked_tables,
+    kinds_of,
+    print_kinds,
+    report_on,
+    tables_of_network,
+)
 from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
 from headwater.deploy.cli.rules_and_trace import prepare
 from headwater.deploy.cli.trace_options import (
@@ -23,7 +30,7 @@ from headwater.deploy.cli.trace_options import (
 )
 from headwater.deploy.network.file import NetworkFile, check_running, read_network
 from headwater.deploy.network.schema import kept_schema
-from headwater.node.remote.tables import Tables, check_lookups, kind_of
+from headwater.node.remote.tables import Tables, check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.edge import USUAL
 from headwater.protocol.errors import ConfigError, HeadwaterError
@@ -102,7 +109,7 @@ def check(
         if remote_check:
             report_on(tables_of_network(network), tried=True)
         else:
-            print_kinds({table.name: kind_of(table.terms, None) for table in network.tables})
+            print_kinds(kinds_of(network))
 
 
 def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:

@@ -12,7 +12,7 @@ import typer
 from headwater.deploy.cli.common import RunFailed
 from headwater.node.remote.caches import CACHES
 from headwater.node.remote.policies import DEFAULT, POLICIES
-from headwater.node.remote.tables import AT_HAND, Tables
+from headwater.node.remote.tables import AT_HAND, Tables, kind_of
 from headwater.protocol.edge import TimeUnit
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Network
@@ -134,6 +134,15 @@ def tables_of_network(network: Network) -> Tables:
     from headwater.deploy.descriptions.remote import provided
 
     return Tables({table.name: provided(table.name, table.description) for table in network.tables})
+
+
+def kinds_of(network: Network) -> dict[str, str]:
+    """What a lookup in each table of a network file means, as far as that is known without asking providers."""
+    if not network.tables:
+        return {}
+    from headwater.deploy.descriptions.remote import versioned_file
+
+    return {table.name: kind_of(table.terms, versioned_file(table.description)) for table in network.tables}
 
 
 def report_on(tables: Tables, *, tried: bool) -> None:

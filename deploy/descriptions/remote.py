@@ -170,6 +170,15 @@ def provided(name: str, text: str) -> Behind:
     return part.behind(DescribedAt(Path()))
 
 
+def versioned_file(text: str) -> bool | None:
+    """Whether the file of a description in YAML flow text has versions; None if it is no file, or cannot be read."""
+    file = yaml.safe_load(text).get("file")
+    try:
+        return None if file is None else FileProvider(str(file)).table().versioned
+    except HeadwaterError:
+        return None
+
+
 def remote_tables(options: Iterable[str], unit: TimeUnit | None = None) -> dict[str, LookupTable | Behind]:
     """Tables by name from options: ``NAME=FILE``, ``NAME={..}``, or a YAML file that describes several."""
     tables: dict[str, LookupTable | Behind] = {}

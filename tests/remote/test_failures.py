@@ -115,7 +115,7 @@ def test_run_says_how_many_elements_were_accepted(desk: Desk) -> None:  # noqa: 
 @pytest.mark.parametrize(("on_failure", "matches"), [("reject", 0), ("accept", 1)])
 def test_a_node_decides_without_what_failed_and_asks_again_later(on_failure: str, matches: int) -> None:
     place = ("limits", ("acme",))
-    node = Node(terms={"limits": TableTerms(on_failure=on_failure)})
+    node = Node("lazy", terms={"limits": TableTerms(on_failure=on_failure)})
     node.born("acme", 1)
     assert fetches(node.born("acme", 200)) == [(place,)]
     saved = node.core.save()
