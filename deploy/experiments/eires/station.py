@@ -2,8 +2,8 @@
 
 Events come when their times say, an element comes after a latency drawn for its key, and any number may be under way at
 once: all of this is the same in every run. What the engine itself does takes the CPU time that it took, on the clock of
-the simulation; so how fast this machine is shows in the figures, and how many others use it hardly does. The latency of
-a match is the time from the arrival of its last event until it is given.
+the simulation; so how fast this machine is shows in the figures, and what else it does only as far as that slows the
+CPU down. The latency of a match is the time from the arrival of its last event until it is given.
 """
 
 from __future__ import annotations
