@@ -126,6 +126,8 @@ def _report(rows: Sequence[ResultRow], figures: Sequence[Figure], results: Resul
         if plots:
             written.append(results.path(figure.name, "png"))
             plot(of_figure, figure, written[-1])
+    if len({row.seed for row in rows}) == 1:
+        say("one seed only: differences below some 20 % may be chance, and more so where few matches were measured")
     print("findings")
     for finding in findings(rows):
         print(finding.text())

@@ -286,7 +286,7 @@ def test_the_quick_size_keeps_both_ends_of_every_axis_and_is_bearable() -> None:
         for points in figure.lines.values():
             kept = figure.quick or list(points)
             assert set(kept) <= set(points)
-            if not figure.named and not figure.name.startswith("10c"):
+            if not figure.named:
                 assert {min(points), max(points)} <= set(kept)
     quick_s, moderate_s = (sum(map(seconds_of, size.jobs(FIGURES.values()))) for size in (QUICK, MODERATE))
     assert quick_s / 2 < 60

@@ -188,6 +188,7 @@ def test_the_command_runs_what_is_missing_and_shows_all(tmp_path: Path, capsys: 
     assert command(*wanted, "-j", "2") == 0
     shown = capsys.readouterr()
     assert "7 runs to make" in shown.err
+    assert "one seed only" in shown.err
     assert "what the engine does takes the CPU time that it takes here" in " ".join(shown.err.split())
     assert "every strategy gives the same matches (not in the paper): confirmed" in shown.out
     assert {file.name for file in tmp_path.iterdir()} == {"figure-13b.csv", "figure-13b.png"}

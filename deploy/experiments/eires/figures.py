@@ -120,7 +120,7 @@ def _sensitivity(query: str, suffix: str) -> tuple[Figure, ...]:
             lambda base, x: replace(base, cached_share=x), query=query, spaced=True,
         ),
         _varied(
-            f"10c{suffix}", "Transmission latency", "mean us", (55.0, 137.5, 550.0, 1375.0, 5500.0), (55.0, 1375.0),
+            f"10c{suffix}", "Transmission latency", "mean us", (55.0, 137.5, 550.0, 1375.0, 5500.0), (55.0, 5500.0),
             lambda base, x: replace(base, latency_us=(x * 2 / 11, x * 20 / 11)), query=query, spaced=True,
         ),
     )  # fmt: skip
