@@ -13,7 +13,7 @@ import sqlite3
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,7 +31,8 @@ RULES: Final = """\
 Raised: SEQ(T t, L l)
 WHERE SAME[card] AND l.limit > REMOTE.limits[t.org] AND t.shop NOT IN REMOTE.blocked[t.card]
 WITHIN 5 min
-RETURN Raised(card = t.card, place = REMOTE.places[t.card], region = REMOTE.regions[t.org], name = REMOTE.names[t.org])
+RETURN Raised(card = t.card, place = REMOTE.places[t.card], region = REMOTE.regions[t.org], name = REMOTE.names[t.org],
+              fee = REMOTE.fees[t.shop])
 
 Unseen: SEQ(T t, !(C c), L l)
 WHERE SAME[card] AND c.level > REMOTE.limits[t.org] AND l.limit > 0
@@ -88,6 +89,11 @@ def names() -> dict[str, str]:
     return {f"o{n}": f"The {n}" for n in _orgs() if n % 6}
 
 
+def fees() -> dict[str, float]:
+    """By shop; they may change at any time, but do not."""
+    return {"s0": 0.5, "s1": 1.5}
+
+
 def events_of(card: int) -> list[tuple[str, str, dict[str, Any]]]:
     """By node and type, in the order in which they happen."""
     found: list[tuple[str, str, dict[str, Any]]] = [
@@ -101,7 +107,8 @@ def events_of(card: int) -> list[tuple[str, str, dict[str, Any]]]:
 def expected(cards: Iterable[int]) -> dict[str, list[dict[str, Any]]]:
     """By rule what one engine finds that has all tables at hand."""
     tables: dict[str, dict[str, Any]] = {
-        "limits": limits(), "blocked": blocked(), "places": places(), "regions": regions(), "names": names()
+        "limits": limits(), "blocked": blocked(), "places": places(), "regions": regions(), "names": names(),
+        "fees": fees(),
     }  # fmt: skip
     remote: dict[str, LookupTable] = {name: RemoteTable.from_mapping(data) for name, data in tables.items()}
     trace = [{"type": kind, **event} for card in cards for _, kind, event in events_of(card)]
@@ -121,6 +128,7 @@ class CardServers:
         self.postgres = Postgres()
         self.redis = RedisServer(folder / "redis", PASSWORD)
         pages = {f"/cards/{card}": [200, json.dumps({"seen": {"place": place}})] for card, place in places().items()}
+        pages |= {f"/fees/{shop}": [200, json.dumps(fee)] for shop, fee in fees().items()}
         self.web = WebServer(folder / "web", pages, PASSWORD)
         self.by_table: dict[str, Server] = {"limits": self.postgres, "blocked": self.redis, "places": self.web}
 
@@ -141,7 +149,8 @@ class CardServers:
 class CardFolder(FireFolder):
     """The folder of the user who runs the network."""
 
-    def __init__(self, folder: Path, servers: CardServers, more: str) -> None:
+    def __init__(self, folder: Path, servers: CardServers, strategy: str, at: Mapping[str, str]) -> None:
+        """``at``: where tables are reached that are not reached everywhere."""
         super().__init__(folder)
         self.run = Run(folder / ".headwater" / "cards")
         self.write("password", PASSWORD + "\n")
@@ -151,7 +160,10 @@ class CardFolder(FireFolder):
             database.execute("create table regions (org text, region int)")
             database.executemany("insert into regions values (?, ?)", regions().items())
         database.close()
-        self.write("cards.yaml", NETWORK + self.tables(servers) + more)
+        tables = self.tables(servers)
+        for table, nodes in at.items():
+            tables = tables.replace(f"  {table}:\n", f"  {table}:\n    at: [{nodes}]\n")
+        self.write("cards.yaml", f"{NETWORK}{tables}strategy: {strategy}\n")
 
     @staticmethod
     def tables(servers: CardServers) -> str:
@@ -163,12 +175,17 @@ remote:
     keys: [org]
     password_file: password
     timeout: 2s
-  blocked: {{redis: "127.0.0.1:{servers.redis.port}", key: "blocked:{{card}}", members: yes, password_env: CARDS_KEY}}
+  blocked:
+    redis: "127.0.0.1:{servers.redis.port}"
+    key: "blocked:{{card}}"
+    members: yes
+    password_env: CARDS_KEY
   places:
     http: "http://127.0.0.1:{servers.web.port}/cards/{{card}}"
     value: seen.place
     token_file: password
     timeout: 2s
+  fees: {{http: "http://127.0.0.1:{servers.web.port}/fees/{{shop}}", token_env: CARDS_KEY, timeout: 2s, fresh: 3s}}
   regions: {{sqlite: regions.db, query: "select region from regions where org = ?", keys: [org]}}
   names: names.csv
 """
