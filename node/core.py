@@ -7,7 +7,7 @@ The daemon and the simulator drive the same core. Everything it knows can be pri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
@@ -33,6 +33,7 @@ from headwater.node.effects import (
 from headwater.node.engine.waiting import Key, Place
 from headwater.node.plans.forest import Forest
 from headwater.node.plans.stage_cost import PATIENT, StagePatience
+from headwater.node.remote.kinds import misfit
 from headwater.node.remote.memory import Memory
 from headwater.node.remote.relay import Relay
 from headwater.node.step import Work
@@ -45,6 +46,7 @@ from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Not
 from headwater.protocol.messages.plans import Adopt
 from headwater.protocol.messages.remote import ElementAnswer, ElementRefusal, ElementRequest
 from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
+from headwater.protocol.pattern import Rule
 from headwater.protocol.remote import Versions
 from headwater.protocol.wire.received_columns import Columns
 
@@ -351,12 +353,20 @@ class NodeCore:
             by_table.setdefault(table, []).append(key)
         for table, keys in by_table.items():
             self.memory.came_together(table, keys)
-        for table, key, _ in supplied:
+        for table, key, element in supplied:
             self._failed.pop((table, key), None)
+            if (why := misfit(self._rules(), table, key, element)) is not None:
+                work.failures.note(f"table {table}", why)
         self.relay.came(supplied, work)
         for tasks in self.works.values():
             for task in tasks.tasks:
                 task.supplied(supplied, work)
+
+    def _rules(self) -> Iterator[Rule]:
+        """The rules that are evaluated here, and the parts of others."""
+        for tasks in self.works.values():
+            for task in tasks.tasks:
+                yield from task.engine.program.rules
 
     def _fetch_failed(self, failed: FetchFailed, work: Work) -> None:
         """What is waited for is asked for again. What is not is decided without: the record of this failure in the

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from headwater.protocol.events import Value
+from headwater.protocol.events import Value, kind_of
 
 RemoteValue = Value | tuple[Value, ...]
 """What a lookup gives: one value, a collection for ``in``, or None where there is none."""
@@ -140,6 +140,18 @@ class _Accepted:
 ACCEPTED: Final = _Accepted()
 
 
+@dataclass(frozen=True, slots=True)
+class TableShape:
+    """What is known of a table before anything is looked up in it, to check rules against."""
+
+    key_lengths: frozenset[int] = frozenset()
+    """How many values a key has; empty: that is not known."""
+    kind: str = "any"
+    """The kind of all its values, or of the members of collections; "any": that is not known, or differs."""
+    collection_at: tuple[Value, ...] | None = None
+    """A key that has a collection, if one is known to have."""
+
+
 class LookupTable(Protocol):
     """What rules look values up in."""
 
@@ -179,6 +191,18 @@ class RemoteTable:
     def key_lengths(self) -> set[int]:
         """With how many arguments a lookup can find something."""
         return set(map(len, self._versions))
+
+    def shape(self) -> TableShape:
+        kinds: set[str] = set()
+        collection_at: tuple[Value, ...] | None = None
+        for key, versions in self._versions.items():
+            for value in versions.values:
+                if isinstance(value, tuple):
+                    collection_at = key if collection_at is None else collection_at
+                members = value if isinstance(value, tuple) else (value,)
+                kinds.update(kind_of(member) for member in members if member is not None)
+        kind = kinds.pop() if len(kinds) == 1 else "float" if kinds == {"int", "float"} else "any"
+        return TableShape(frozenset(self.key_lengths()), kind, collection_at)
 
     @property
     def versioned(self) -> bool:

@@ -30,7 +30,7 @@ from headwater.deploy.cli.trace_options import (
 )
 from headwater.deploy.network.file import NetworkFile, check_running, read_network
 from headwater.deploy.network.schema import kept_schema
-from headwater.node.remote.tables import Tables, check_lookups
+from headwater.node.remote.tables import Tables
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.edge import USUAL
 from headwater.protocol.errors import ConfigError, HeadwaterError
@@ -135,13 +135,14 @@ def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
 
 def check_rules(files: list[Path], trace: TraceSource | None, registered: Functions, tables: Tables) -> None:
     sources = read_sources(files)
+    shapes = tables.shapes() if tables.by_name else None
     inferred: list[EventType] = []
     if trace is None:
-        parsed = parse_rules(sources, (), registered)
+        parsed = parse_rules(sources, (), registered, tables=shapes)
         rules = parsed.rules
         unknown = sorted(primitive_types(rules) - declared_types(sources))
     else:
-        work = prepare(sources, trace, registered)
+        work = prepare(sources, trace, registered, tables=shapes)
         if work.survey is None:
             rows = trace.open()
             rows.refuse_another_unit()
@@ -150,7 +151,6 @@ def check_rules(files: list[Path], trace: TraceSource | None, registered: Functi
         rules = parsed.rules
         unknown = []
         inferred = [work.rules.types[name] for name in sorted(primitive_types(rules) - declared_types(sources))]
-    check_lookups(rules, tables.by_name, complete=bool(tables.by_name))
     for rule in rules:
         print(describe(rule))
     print("ok")

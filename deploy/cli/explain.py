@@ -25,7 +25,6 @@ from headwater.deploy.cli.trace_options import (
 from headwater.node.explain.explain import Explanation
 from headwater.node.explain.explain import explain as explain_rule
 from headwater.node.explain.steps import StepReport
-from headwater.node.remote.tables import check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
@@ -67,9 +66,9 @@ def explain(
     layout = layout_of(time_unit, time_column, type_column, delimiter)
     registered = load_functions(functions)
     tables = tables_of(remote, layout.time_unit)
-    work = prepare(read_sources(rules), TraceSource.at(the_trace(events), format, layout), registered)
+    source = TraceSource.at(the_trace(events), format, layout)
+    work = prepare(read_sources(rules), source, registered, tables=tables.shapes())
     warn_of_slips(work.rules)
-    check_lookups(work.rules.rules, tables.by_name)
     tables.check()
     chosen = [rule for rule in work.rules.rules if not only or rule.name in only]
     unknown = sorted(set(only or ()) - {rule.name for rule in chosen})

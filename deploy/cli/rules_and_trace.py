@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,6 +16,7 @@ from headwater.protocol.functions import Functions
 from headwater.protocol.languages import RuleSet, RuleTextError, Source, parse_rules
 from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE
 from headwater.protocol.pattern import types_of
+from headwater.protocol.remote import TableShape
 
 PATIENCE_S: Final = 2.0  # before a user who waits for a stream is told what for
 
@@ -54,16 +55,17 @@ def prepare(
     *,
     look_first: bool = False,
     watch: Callable[[int, float | None], None] | None = None,
+    tables: Mapping[str, TableShape] | None = None,
 ) -> TraceWork:
     """Parse the rules; types that they do not declare are taken from the trace.
 
     A file is looked at from end to end, a stream in its first rows. ``look_first`` looks at a file in any case, to
-    learn whether its rows are in order.
+    learn whether its rows are in order. ``tables``: the remote tables that rules may look into; None: any.
     """
     declared = declared_types(sources)
     rules: RuleSet | None = None
     try:
-        rules = parse_rules(sources, (), functions)
+        rules = parse_rules(sources, (), functions, tables=tables)
         missing = primitive_types(rules.rules) - declared
     except RuleError:
         if not declared:  # without declared types any name is accepted, so this is a mistake of another kind
@@ -83,7 +85,7 @@ def prepare(
         ours = {rule.emits for rule in rules.rules} - read if rules else set()
         inferred = [event_type for name, event_type in trace_survey.types.items() if name not in declared | ours]
         try:
-            rules = parse_rules(sources, inferred, functions)
+            rules = parse_rules(sources, inferred, functions, tables=tables)
         except RuleTextError as error:
             raise RuleError("\n".join([str(error), *_hints(error, source, trace_survey)])) from None
     return TraceWork(rules, source, rows if source.is_stream else None, trace_survey)

@@ -42,7 +42,6 @@ from headwater.deploy.cli.trace_options import (
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine, compile_rules
 from headwater.node.remote.policies import DEFAULT, checked_priorities
-from headwater.node.remote.tables import check_lookups
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
@@ -137,11 +136,17 @@ def run(
     streaming = source.is_stream or lateness_us is not None
     started = time.perf_counter()
     with ProgressLine("looking at the types") as progress:
-        work = prepare(sources, source, registered, look_first=emit_live and not streaming, watch=progress.update)
+        work = prepare(
+            sources,
+            source,
+            registered,
+            look_first=emit_live and not streaming,
+            watch=progress.update,
+            tables=tables.shapes(),
+        )
 
     if not quiet:
         warn_of_slips(work.rules)
-    check_lookups(work.rules.rules, tables.by_name)
     checked_priorities(priorities, (rule.name for rule in work.rules.rules))
     tables.check()
 

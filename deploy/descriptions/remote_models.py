@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -161,6 +162,13 @@ class FileTablePart(TablePart):
         return Behind(FileProvider(place.file(str(self.file)), place.unit), terms=self.terms)
 
 
+WRITING: Final = (
+    "alter", "call", "copy", "create", "delete", "drop", "grant", "insert", "merge", "reindex", "replace", "truncate",
+    "update", "vacuum",
+)  # fmt: skip
+"""Words that begin a statement which changes something. What else writes, the database refuses."""
+
+
 class QueryPart(AskedPart):
     query: Annotated[Scalar, TextEntry("query", "write query: and a select")]
 
@@ -168,6 +176,9 @@ class QueryPart(AskedPart):
         yield from super().flaws()
         if not self.keys and "keys" not in self.broken:
             yield (), wrong("the table does not say what its key is", "write keys: [org]")
+        word = re.match(r"\s*(?:--[^\n]*\n\s*)*(\w+)", str(self.query)) if "query" not in self.broken else None
+        if word is not None and word[1].lower() in WRITING:
+            yield ("query",), wrong(f"this query writes ({word[1]})", "a remote table is only read: write a select")
 
 
 class SqlitePart(QueryPart):

@@ -21,7 +21,7 @@ from headwater.deploy.network.file import NEVER_ENDS, DescribedTables, NetworkFi
 from headwater.deploy.network.function_file import functions_of
 from headwater.deploy.network.models.network import NetworkPart
 from headwater.deploy.network.reading import read_part
-from headwater.deploy.network.rule_texts import places_of_rules, rule_texts, wrong_lookups
+from headwater.deploy.network.rule_texts import places_of_rules, rule_texts
 from headwater.deploy.network.sections import (
     RuleEntry,
     SinkEntry,
@@ -45,10 +45,11 @@ from headwater.protocol.events import EventType
 from headwater.protocol.function_files import declared
 from headwater.protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
 from headwater.protocol.languages.composite_types import composite_types
-from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN_FUNCTION
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN_FUNCTION, UNKNOWN_TABLE
 from headwater.protocol.languages.type_checking import Types
 from headwater.protocol.network import Link, Network, Sink, why_not_in_time
 from headwater.protocol.pattern import Rule, leaves
+from headwater.protocol.remote import TableShape
 from headwater.protocol.strategy import CENTRAL, DEFAULT_STRATEGY, PLANNED_STRATEGIES, strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
 from headwater.protocol.text import listed, suggestion
@@ -77,12 +78,12 @@ class NetworkReading:
         if nodes and links_known:
             self._check_connected(list(nodes), links)
         rule_entries, complete = rules_of(sheet, part)
-        rules, subscribable = self._parse_rules(rule_entries, types, complete=complete)
+        described = self._tables(nodes)
+        rules, subscribable = self._parse_rules(rule_entries, types, described.shapes, complete=complete)
         composites = composite_types(rules.rules) if rules is not None else None
         if rules is not None:
             types = dict(rules.types)
         brokers = brokers_of(sheet, part)
-        described = self._tables(nodes)
         sources = sources_of(sheet, part.sources, nodes, types, composites, subscribable, brokers)
         self._check_numbering(sources)
         strategy = self.given_strategy or part.strategy or DEFAULT_STRATEGY
@@ -93,7 +94,7 @@ class NetworkReading:
         self._check_planning(strategy)
         statistics = self._statistics(types, nodes, rules)
         if rules is not None:
-            self._check_rules(rules, rule_entries, sources, strategy, described)
+            self._check_rules(rules, rule_entries, sources, strategy)
             self._check_sinks(rules, sources, subscriptions)
         priorities = self._priorities(rules)
         sheet.finished()
@@ -179,13 +180,18 @@ class NetworkReading:
     # Rules and subscriptions
 
     def _parse_rules(
-        self, entries: list[RuleEntry], types: dict[str, EventType], *, complete: bool
+        self,
+        entries: list[RuleEntry],
+        types: dict[str, EventType],
+        tables: Mapping[str, TableShape],
+        *,
+        complete: bool,
     ) -> tuple[RuleSet | None, Types]:
         """The rules, if they are complete and nothing is wrong with them, and which types there are to subscribe to, as
         far as is known."""
         try:
             texts = [entry.source for entry in entries]
-            rules = parse_rules(texts, types.values(), self.functions, complete=complete)
+            rules = parse_rules(texts, types.values(), self.functions, complete=complete, tables=tables)
             for diagnostic in rules.warnings:
                 self._adopt_from_rules(diagnostic, entries, warning=True)
             if not complete:
@@ -202,6 +208,8 @@ class NetworkReading:
         hint = _readable(diagnostic.hint, inline)
         if diagnostic.code == UNKNOWN_EVENT_TYPE and not hint.startswith("did"):
             hint = f"declare it under events: or with a rule; {hint}"
+        elif diagnostic.code == UNKNOWN_TABLE:
+            hint = re.sub(r"^supply it.* (\w+)=FILE$", r"describe it, as in remote: {\1: {file: \1.csv}}", hint)
         elif diagnostic.code == UNKNOWN_FUNCTION:
             hint = f"{hint}; functions: FILE.py names a file with more"
         hinted = replace(diagnostic, hint=hint)
@@ -286,12 +294,8 @@ class NetworkReading:
         entries: list[RuleEntry],
         sources: list[SourceEntry],
         strategy: str,
-        described: DescribedTables,
     ) -> None:
-        texts = rule_texts(entries)
-        places = places_of_rules(texts)
-        for entry, diagnostic in wrong_lookups(texts, described.key_lengths):
-            self.sheet.adopt(self.sheet.relocated(diagnostic, entry.place) if entry.inline else diagnostic)
+        places = places_of_rules(rule_texts(entries))
         fallback = self.part.at_key("rules") if self.part.has("rules") else self.part.place
         sourced = {entry.source.type for entry in sources}
         silent = silent_rules(rules.rules, sourced)

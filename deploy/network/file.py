@@ -26,6 +26,7 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.languages.rule_texts import LANGUAGES
 from headwater.protocol.network import DescribedTable, Network
+from headwater.protocol.remote import TableShape
 
 __all__ = [
     "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed",
@@ -47,8 +48,8 @@ class DescribedTables:
     """The remote tables of a network file. ``only_simulated``: why some of them cannot be used by node processes."""
 
     tables: tuple[DescribedTable, ...] = ()
-    key_lengths: Mapping[str, int | None] = field(default_factory=dict)
-    """By the name of every table, those with mistakes included, how many values a key has; None: that is not said."""
+    shapes: Mapping[str, TableShape] = field(default_factory=dict)
+    """By the name of every table, those with mistakes included, what rules are checked against."""
     only_simulated: tuple[Diagnostic, ...] = ()
 
 

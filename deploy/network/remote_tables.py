@@ -11,18 +11,22 @@ from typing import Any, Final
 import yaml
 
 from headwater.deploy.descriptions.remote import NAME, part_in
-from headwater.deploy.descriptions.remote_models import PythonPart
+from headwater.deploy.descriptions.remote_models import DescribedAt, FileTablePart, PythonPart, TablePart
 from headwater.deploy.network.file import DescribedTables
 from headwater.deploy.network.sections import known_node
 from headwater.deploy.network.yaml_file import Sheet
 from headwater.deploy.network.yaml_tree import Scalar, tree_of
+from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.network import DescribedTable
+from headwater.protocol.remote import RemoteTable, TableShape
 from headwater.protocol.table_descriptions import key_length
 from headwater.protocol.text import suggestion
 
 EXAMPLE: Final = "write limits: {file: limits.csv}"
 _PRIORITY: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+READ_BYTES_MAX: Final = 10_000_000
+"""A file of elements that is larger is not read before a node needs it."""
 FILES: Final = ("file", "sqlite", "password_file", "token_file")
 """Entries that name a file beside the network file."""
 
@@ -34,16 +38,16 @@ def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) 
         return DescribedTables()
     tables: list[DescribedTable] = []
     only_simulated: list[Diagnostic] = []
-    lengths: dict[str, int | None] = {}
+    shapes: dict[str, TableShape] = {}
     for key, value in section.value:
         name = str(key.value)
         if not isinstance(key, yaml.ScalarNode) or not NAME.fullmatch(name):
             sheet.error(key, "a table must have a name of letters, digits and _", "as in limits: {..}")
             continue
-        if name in lengths:
+        if name in shapes:
             sheet.error(key, f"there are two tables {name}", "call one of them otherwise")
             continue
-        lengths[name] = None
+        shapes[name] = TableShape()
         described, places = _apart(value)
         at = tuple(_nodes(sheet, places, nodes))
         part = part_in(sheet, name, described)
@@ -56,8 +60,22 @@ def tables_of(sheet: Sheet, section: yaml.Node, nodes: Mapping[str, yaml.Node]) 
         everywhere = set(at) == set(nodes)
         text = _text(tree_of(described), sheet.path.parent)
         tables.append(DescribedTable(name, text, () if everywhere else at, *astuple(part.terms)))
-        lengths[name] = key_length(text)
-    return DescribedTables(tuple(tables), lengths, tuple(only_simulated))
+        shapes[name] = _shape(part, text, sheet.path.parent)
+    return DescribedTables(tuple(tables), shapes, tuple(only_simulated))
+
+
+def _shape(part: TablePart, text: str, folder: Path) -> TableShape:
+    """What is known of a table without asking for it. A file may lie on other machines than this one, and a large one
+    is not read only for this."""
+    if isinstance(part, FileTablePart):
+        try:
+            if (folder / str(part.file)).stat().st_size <= READ_BYTES_MAX:
+                table = part.table(DescribedAt(folder))
+                return table.shape() if isinstance(table, RemoteTable) else TableShape()
+        except (OSError, HeadwaterError):
+            pass  # the nodes that read it say what is wrong with it
+    length = key_length(text)
+    return TableShape(frozenset(() if length is None else (length,)))
 
 
 def priorities_of(sheet: Sheet, section: yaml.Node, rules: Sequence[str]) -> tuple[tuple[str, float], ...]:

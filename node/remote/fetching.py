@@ -20,8 +20,9 @@ from headwater.node.engine import Engine, Program
 from headwater.node.engine.intake import Row
 from headwater.node.engine.waiting import Place
 from headwater.node.remote.guard import Guard
+from headwater.node.remote.kinds import misfit
 from headwater.node.remote.memory import Memory
-from headwater.node.remote.provider import Key
+from headwater.node.remote.provider import BadAnswer, Key
 from headwater.node.remote.threads import LoopThread
 from headwater.protocol.composites import Composite
 from headwater.protocol.remote import WAIT, Versions
@@ -271,7 +272,9 @@ class FetchingEngine(Engine):
 
     def _hand_over(self, *, wait: bool = False, woken: bool = False) -> None:
         self._fetcher.send()
-        self._fetcher.take(wait=wait, woken=woken)
+        for (table, key), element in self._fetcher.take(wait=wait, woken=woken):
+            if (why := misfit(self.program.rules, table, key, element)) is not None:
+                raise BadAnswer(why)
         if self.can_go_on():
             self._found += self.supply()
             self._fetcher.send()

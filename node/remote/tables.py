@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -15,12 +15,9 @@ from headwater.node.remote.memory import CACHE_BYTES, Lookups, Memory
 from headwater.node.remote.policies import DEFAULT
 from headwater.node.remote.provider import Provider, ProviderError, Refused, Unreachable, plain_key
 from headwater.node.remote.threads import LoopThread
-from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Value
-from headwater.protocol.expressions import Remote, walk
-from headwater.protocol.pattern import Rule
-from headwater.protocol.remote import STEADY, LookupTable, RemoteValue, TableTerms
-from headwater.protocol.text import plural, seconds, show_us, suggestion
+from headwater.protocol.remote import STEADY, LookupTable, RemoteTable, RemoteValue, TableShape, TableTerms
+from headwater.protocol.text import plural, seconds, show_us
 
 AT_HAND: Final = "at hand"
 
@@ -104,6 +101,13 @@ class Tables:
         }
         """For lookups that wait; engines are compiled with ``memory.tables``."""
 
+    def shapes(self) -> dict[str, TableShape]:
+        """What rules are checked against, by the name of a table."""
+        return {
+            name: table.shape() if isinstance(table, RemoteTable) else TableShape(frozenset(table.key_lengths()))
+            for name, table in self.by_name.items()
+        }
+
     def engine(self, program: Program) -> Engine:
         """A running instance of a program: one that fetches, if it looks anything up that is not at hand."""
         return FetchingEngine(program, self._fetcher) if program.asked else Engine(program)
@@ -174,31 +178,3 @@ def kind_of(terms: TableTerms, versioned: bool | None) -> str:
     if terms.fresh_us is not None:
         return f"fresh for {show_us(terms.fresh_us)}"
     return "static or versioned" if versioned is None else "versioned" if versioned else "static"
-
-
-def check_lookups(rules: Iterable[Rule], tables: Mapping[str, LookupTable], *, complete: bool = False) -> None:
-    """A lookup with more or fewer arguments than a table has key columns would find nothing, and not say why.
-
-    ``complete``: these are all the tables there are, so that a rule may look nothing up in another.
-    """
-    for rule in rules:
-        for expression in (*rule.pattern.where, *(attribute.value for attribute in rule.attributes)):
-            for inner in walk(expression):
-                if not isinstance(inner, Remote):
-                    continue
-                if inner.table in tables:
-                    _check_length(rule, inner, tables[inner.table].key_lengths())
-                elif complete:
-                    near = suggestion(inner.table, sorted(tables), "given are")
-                    raise ConfigError(
-                        f"rule {rule.name!r} looks things up in the table {inner.table!r}, which was not given; {near}"
-                    )
-
-
-def _check_length(rule: Rule, lookup: Remote, lengths: set[int]) -> None:
-    given = len(lookup.arguments)
-    if lengths and given not in lengths:
-        raise ConfigError(
-            f"rule {rule.name!r} looks up {plural(given, 'value')} in the table "
-            f"{lookup.table!r}, which has {plural(max(lengths), 'key column')}"
-        )

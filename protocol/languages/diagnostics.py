@@ -18,6 +18,7 @@ SHOWN_CHARACTERS_MAX: Final = 100
 SENTENCE_CHARACTERS_MAX: Final = 300
 UNKNOWN_EVENT_TYPE: Final = "unknown_event_type"
 UNKNOWN_FUNCTION: Final = "unknown_function"
+UNKNOWN_TABLE: Final = "unknown_table"
 
 
 @dataclass(frozen=True, slots=True)

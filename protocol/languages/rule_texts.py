@@ -23,6 +23,7 @@ from headwater.protocol.languages.tesla import build_tesla, next_name
 from headwater.protocol.languages.tesla_meaning import aggregates_in
 from headwater.protocol.languages.type_checking import Types
 from headwater.protocol.pattern import Rule
+from headwater.protocol.remote import TableShape
 
 TEXT_BYTES_MAX: Final = 1_048_576
 """A rule file larger than this is taken for a mistake; a thousand rules need about a tenth of it."""
@@ -83,13 +84,16 @@ def parse_rules(
     functions: Functions | None = None,
     *,
     complete: bool = True,
+    tables: Mapping[str, TableShape] | None = None,
 ) -> RuleSet:
     """All rules of the sources, or a RuleTextError with every mistake found.
 
     If no event type is given and none is declared, the set is open: any type and attribute name is accepted. If the
-    sources are not complete, other texts may declare any type, too.
+    sources are not complete, other texts may declare any type, too. ``tables``: the remote tables that rules may look
+    into; None: any.
     """
     assembly = _Assembly(functions or Functions())
+    assembly.tables = tables
     assembly.unread = not complete
     return assembly.assemble(list(sources), list(types or ()))
 
@@ -114,6 +118,7 @@ class _Assembly:
         self.numbers: dict[str, int] = {}
         self.declared: dict[str, EventType] = {}
         self.declared_at: dict[str, str] = {}
+        self.tables: Mapping[str, TableShape] | None = None
         self.unread = False
         """Whether some text is not there, or not even grammatical."""
 
@@ -129,6 +134,7 @@ class _Assembly:
                 self.read(text, source)
         # A text that cannot be read may declare or emit anything, so that no name in the others can be called unknown.
         types = Types(self.declared.values(), is_open=not self.declared or bool(broken) or self.unread)
+        types.tables = self.tables
         rules = self._build(types)
         if not broken and not self._diagnostics():
             doubtful = tuple(diagnostic for problems in self.all_problems for diagnostic in problems.doubtful)

@@ -13,9 +13,10 @@ from headwater.protocol import expressions as e
 from headwater.protocol.events import EventType, kind_of
 from headwater.protocol.functions import Function, Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import UNKNOWN_FUNCTION, Problems
+from headwater.protocol.languages.diagnostics import UNKNOWN_FUNCTION, UNKNOWN_TABLE, Problems
 from headwater.protocol.languages.grammar_actions import DEPTH_MAX
-from headwater.protocol.text import closest, listed, suggestion
+from headwater.protocol.remote import TableShape
+from headwater.protocol.text import closest, listed, plural, suggestion
 
 RESERVED_KINDS: Mapping[str, str] = {"ts": "int", "seq": "int", "node": "string", "type": "string"}
 NUMBERS = ("int", "float")
@@ -43,6 +44,8 @@ class Types:
         self.is_open = is_open
         self.vague: set[str] = set()
         """What rules with mistakes in them emit: the name is right, the attributes may be anything."""
+        self.tables: Mapping[str, TableShape] | None = None
+        """The remote tables there are; None: that is not known, and any name is accepted."""
 
     @property
     def names(self) -> list[str]:
@@ -237,7 +240,34 @@ class Meaning:
         arguments = tuple(self.value(argument).expression for argument in node.arguments)
         if not arguments:
             self.problems.add(node.at, "REMOTE needs something to look up", "write REMOTE[a.id] or REMOTE.table[a.id]")
-        return TypedExpression(e.Remote(node.table.text if node.table else "remote", arguments), "any")
+        table = node.table.text if node.table else "remote"
+        if self.types.tables is not None:
+            self._check_lookup(node, table, self.types.tables)
+        return TypedExpression(e.Remote(table, arguments), "any")
+
+    def _check_lookup(self, node: s.RemoteLookup, table: str, tables: Mapping[str, TableShape]) -> None:
+        if table not in tables:
+            cure = f"supply it, as in --remote {table}=FILE"
+            hint = suggestion(table, sorted(tables), "the tables are") if tables else cure
+            self.problems.add(node.at, f"there is no remote table {table!r}", hint, UNKNOWN_TABLE)
+            return
+        lengths, given = tables[table].key_lengths, len(node.arguments)
+        if lengths and given and given not in lengths:
+            message = f"a key of the table {table} has {plural(max(lengths), 'value')}, not {given}"
+            self.problems.add(node.at, message, "look up as many as it has")
+
+    def _shape(self, typed: TypedExpression) -> TableShape | None:
+        """Of the table that an expression is a lookup in."""
+        match typed.expression:
+            case e.Remote(table) if self.types.tables is not None:
+                return self.types.tables.get(table)
+            case _:
+                return None
+
+    def _kind(self, typed: TypedExpression) -> str:
+        """The kind of an expression; that of a lookup is only known for comparisons, as other texts cannot know it."""
+        shape = self._shape(typed)
+        return typed.kind if shape is None else shape.kind
 
     def _negative(self, node: s.Negative) -> TypedExpression:
         expression, kind = self.value(node.operand)
@@ -265,11 +295,19 @@ class Meaning:
             yield e.Binary(operator.text, left.expression, right.expression), node.operands[position].at
 
     def check_comparable(self, operator: s.Word, left: TypedExpression, right: TypedExpression) -> None:
-        if not comparable(left.kind, right.kind):
+        for side in (left, right):
+            shape = self._shape(side)
+            if shape is not None and shape.collection_at is not None:
+                key = ", ".join(map(repr, shape.collection_at))
+                message = f"{operator.text} compares single values, but {named(side)} is a collection for the key {key}"
+                self.problems.add(operator.at, message, "write IN, or let the table have one value for a key")
+                return
+        kinds = self._kind(left), self._kind(right)
+        if not comparable(*kinds):
             self.problems.add(
                 operator.at,
-                f"type mismatch: cannot compare {a(left.kind)} with {a(right.kind)}",
-                f"{named(left)} is {a(left.kind)}, {named(right)} is {a(right.kind)}",
+                f"type mismatch: cannot compare {a(kinds[0])} with {a(kinds[1])}",
+                f"{named(left)} is {a(kinds[0])}, {named(right)} is {a(kinds[1])}",
             )
 
     def _bounds(self, node: s.Range) -> list[tuple[e.Expression, int]]:
@@ -285,7 +323,11 @@ class Meaning:
         operand = self.value(node.operand)
         members: e.Expression
         if isinstance(node.members, s.RemoteLookup):
-            members = self._remote(node.members).expression
+            looked_up = self._remote(node.members)
+            members, kind = looked_up.expression, self._kind(looked_up)
+            if not comparable(operand.kind, kind):
+                message = f"type mismatch: {a(operand.kind)} is never in what {named(looked_up)} has"
+                self.problems.add(node.members.at, message, f"its members are each {a(kind)}")
         else:
             items = [self.value(item) for item in node.members]
             for item, written in zip(items, node.members, strict=True):
@@ -318,6 +360,8 @@ def named(typed: TypedExpression) -> str:
             return "the parameter"
         case e.Call():
             return "the result"
+        case e.Remote(table=table):
+            return "REMOTE[..]" if table == "remote" else f"REMOTE.{table}[..]"
         case _:
             return "the expression"
 

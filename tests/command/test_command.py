@@ -254,7 +254,7 @@ def test_a_lookup_must_have_as_many_arguments_as_the_table_has_keys(desk: Desk) 
     for each in ("run", "explain"):
         done = desk.run(each, "r.sase", "--events", "e.csv", "--remote", "limits=t.csv")
         assert done.code == 2
-        assert "rule 'X' looks up 1 value in the table 'limits', which has 2 key columns" in done.err
+        assert "r.sase:1:25: a key of the table limits has 2 values, not 1" in done.err
 
 
 def test_rows_with_the_same_key_form_a_collection(desk: Desk) -> None:

@@ -245,7 +245,7 @@ def test_a_lookup_in_a_rule_file_is_refused_where_it_stands(folder: Path) -> Non
     (found,) = raised.value.diagnostics
     assert (found.file, found.line) == (str(folder / "fire.tesla"), 2)
     assert found.shown[found.caret :].startswith("REMOTE.limits")
-    assert (found.message, found.hint) == ("the network has no remote table 'limits'", REMOTE_CURE)
+    assert (found.message, found.hint) == ("there is no remote table 'limits'", REMOTE_CURE)
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_function_as_a_table_is_only_simulated(folder: Path) -> None:
         ("{Fire: 2.5}", "{Fire: 0}", "the priority of Fire is no number above 0 [write Fire: 3]"),
         ("{Fire: 2.5}", "{Fire: high}", "the priority of Fire is no number above 0 [write Fire: 3]"),
         ("{Fire: 2.5}", "3", "remote_priorities: names rules, each with a number [write Raised: 3]"),
-        ("limits: {sqlite", "limit: {sqlite", "the network has no remote table 'limits' [did you mean 'limit'?]"),
+        ("limits: {sqlite", "limit: {sqlite", "there is no remote table 'limits' [did you mean 'limit'?]"),
     ],
 )
 def test_what_is_wrong_with_a_remote_table_is_said_where_it_stands(

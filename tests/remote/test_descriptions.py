@@ -231,8 +231,12 @@ def test_explain_looks_things_up_in_the_same_tables(cards: Desk) -> None:
         (["--remote", f"limits={SQLITE}".replace("cards.db", "no.db")], 1, "table 'limits': there is no file no.db"),
         (["--remote", "limits={python: 'math:hypo'}"], 2, "the module 'math' has no function 'hypo'"),
         (["--remote", "limits={python: 'math:sqrt'}"], 1, "the function math:sqrt failed for ('x',): TypeError"),
-        (["--remote", f"other={SQLITE}"], 2, "remote table 'limits', which was not given (given: other)"),
-        (["--remote", "limits={http: 'http://127.0.0.1:1/{a}/{b}'}"], 2, "which has 2 key columns"),
+        (["--remote", f"other={SQLITE}"], 2, "there is no remote table 'limits'"),
+        (
+            ["--remote", "limits={http: 'http://127.0.0.1:1/{a}/{b}'}"],
+            2,
+            "a key of the table limits has 2 values, not 1",
+        ),
     ],
 )
 def test_what_is_wrong_with_tables_ends_a_run_with_a_sentence(
@@ -272,8 +276,8 @@ def test_check_says_of_which_kind_each_table_is(cards: Desk) -> None:
     ("arguments", "sentence"),
     [
         (["r.sase", "--remote-check"], "name some"),
-        (["r.sase", "--remote", f"limitz={SQLITE}"], "'limits', which was not given; did you mean 'limitz'?"),
-        (["r.sase", "--remote", "limits={http: 'http://h/{a}/{b}'}"], "which has 2 key columns"),
+        (["r.sase", "--remote", f"limitz={SQLITE}"], "did you mean 'limitz'?"),
+        (["r.sase", "--remote", "limits={http: 'http://h/{a}/{b}'}"], "a key of the table limits has 2 values, not 1"),
     ],
 )
 def test_check_finds_tables_that_do_not_fit_the_rules(cards: Desk, arguments: list[str], sentence: str) -> None:
