@@ -16,9 +16,9 @@ from headwater.node.core import NodeCore
 from headwater.node.effects import Deliver, Effect, Fetch, Input
 from headwater.node.engine.waiting import Key
 from headwater.protocol.composites import Composite, LookedUp
-from headwater.protocol.remote import ON_FAILURE, TableTerms, Versions
+from headwater.protocol.remote import ON_FAILURE, WAIT, TableTerms, Versions
 from tests.law import law
-from tests.law.behind import DATA_SETS, drawn
+from tests.law.behind import DATA_SETS, drawn, is_failing
 from tests.law.looked_up import TABLES, tables_of
 from tests.law.networks import NetworkCase
 
@@ -46,7 +46,12 @@ def changing_tables(case: NetworkCase, strategy: str, *, faults: bool) -> Simula
         )
         for table in TABLES
     }
-    return replace(tables, tables={table: answering(case, table) for table in TABLES}, terms=terms)
+
+    def failing(table: str, key: Key) -> bool:
+        return terms[table].on_failure != WAIT and is_failing(case.seed % DATA_SETS, table, key)
+
+    answers = {table: answering(case, table) for table in TABLES}
+    return replace(tables, tables=answers, terms=terms, failing=failing)
 
 
 class Journals:
