@@ -70,8 +70,8 @@ def _with_functions(tables: Tables) -> Tables:
 
 
 def _with_ways(tables: Tables) -> Tables:
-    """From format 3: plans gave no ways to remote tables."""
-    return with_fields(tables, {"Share": {"ways": EMPTY}})
+    """From format 3: plans gave no ways to remote tables, and statistics did not count keys."""
+    return with_fields(tables, {"Share": {"ways": EMPTY}, "Statistics": {"keys": EMPTY}})
 
 
 def _with_reach(tables: Tables) -> Tables:

@@ -32,7 +32,7 @@ def network_problem(file: NetworkFile, sample: Statistics | None = None) -> Prob
     for sink in network.sinks:
         name = sink.subscription.type
         sinks[name] = tuple(sorted({*sinks.get(name, ()), number[sink.node]}))
-    problem = problem_from(network.rules, network.nodes, bare, statistics, sinks)
+    problem = problem_from(network.rules, network.nodes, bare, statistics, sinks, network.tables)
     return replace(problem, warnings=(*problem.warnings, *_unused_rates(file)))
 
 
@@ -64,6 +64,5 @@ def statistics_of(file: NetworkFile, sample: Statistics | None = None) -> Statis
     written = file.statistics.selectivities
     rules = {*written, *counted.selectivities}
     shares = {rule: {**counted.selectivities.get(rule, {}), **written.get(rule, {})} for rule in rules}
-    return Statistics(
-        rates, shares, file.statistics.latency, file.statistics.pull, projections=file.statistics.projections
-    )
+    given = file.statistics
+    return Statistics(rates, shares, given.latency, given.pull, projections=given.projections, keys=given.keys)

@@ -24,6 +24,8 @@ class GivenStatistics:
     """The file that some of it comes from."""
     projections: Mapping[str, Mapping[frozenset[str], Measured]] = field(default_factory=dict)
     """By rule and roles, matches that were counted."""
+    keys: tuple[tuple[str, float], ...] = ()
+    """Remote tables, each with the number of its keys that are looked up within a window."""
 
 
 def rule_digest(rule: Rule) -> str:

@@ -38,7 +38,9 @@ def given_statistics(
     own, file = GivenStatistics(), None
     if part is not None:
         latency = USUAL_TERMS if part.latency is None else LatencyTerms(part.latency.bound, part.latency.factor)
-        own = GivenStatistics(_rates(part.rates), _selectivities(part.selectivities), latency, part.pull == "on")
+        keys = tuple((part.keys or {}).items())
+        shares = _selectivities(part.selectivities)
+        own = GivenStatistics(_rates(part.rates), shares, latency, part.pull == "on", keys=keys)
         file = None if part.file is None else sheet.path.parent / part.file
     chosen = instead or file
     if chosen is None or not with_file:

@@ -42,14 +42,19 @@ rules:
     RETURN Raised(card = t.card, name = REMOTE.names[t.org])
 strategy: st
 """
+RELAYED = (
+    NETWORK.replace("at: [p2]", "at: [p3]").replace("{node: p2, sub", "{node: p1, sub").replace(": st\n", ": mt\n")
+)
+"""The rule is evaluated at p1, and only p3 reaches the table."""
 ORGS = 40
 
 
 class Folder(FireFolder):
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, network: str = NETWORK, sink: str = "p2") -> None:
         super().__init__(folder)
         self.run = Run(folder / ".headwater" / "cards")
-        self.write("cards.yaml", NETWORK.replace("PORT", str(port)))
+        self.sink = sink
+        self.write("cards.yaml", network.replace("PORT", str(port)))
         rows = [(1_000_000 * number, f"c{number}", f"org{number}") for number in range(1, ORGS + 1)]
         self.write("t.csv", "type,ts,card,org\n" + "".join(f"T,{ts},{card},{org}\n" for ts, card, org in rows))
         limits = "".join(f"L,{ts + 500_000},{card},300\n" for ts, card, _ in rows)
@@ -63,7 +68,7 @@ class Folder(FireFolder):
         return str(out + err)
 
     def received(self) -> list[dict[str, Any]]:
-        file = self.run.folder / "data" / "p2" / "raised.jsonl"
+        file = self.run.folder / "data" / self.sink / "raised.jsonl"
         return [json.loads(line) for line in file.read_text().split("\n")[:-1]] if file.exists() else []
 
     def process(self, name: str) -> dict[str, Any]:
@@ -118,5 +123,33 @@ def test_a_node_that_is_killed_with_answers_outstanding_asks_again(tmp_path: Pat
         metrics = folder.metrics("p2")
         assert metrics['headwater_remote_requests_total{table="limits"}'] >= ORGS
         assert metrics["headwater_remote_waiting"] == 0
+    finally:
+        stop(folder.run)
+
+
+def test_questions_go_from_node_to_node_and_outlive_those_on_the_way(tmp_path: Path, server: WebServer) -> None:
+    folder = Folder(tmp_path, server.port, RELAYED, "p1")
+    try:
+        assert "cards is up" in folder.command("up", "cards.yaml")
+        until(lambda: folder.metrics("p2").get('headwater_remote_relayed{table="limits"}') == ORGS, "p1 has asked p2")
+        until(
+            lambda: folder.metrics("p3").get('headwater_remote_relayed{table="limits"}') == ORGS, "and p2 has asked p3"
+        )
+        assert folder.received() == []
+
+        for number, name in ((2, "p2"), (3, "p3")):
+            os.kill(folder.process(name)["pid"], signal.SIGKILL)
+            until(lambda: folder.run.state()["processes"][number]["restarts"] == 1, f"{name} is started again")  # noqa: B023
+        server.start()
+
+        expected = {f"c{number}" for number in range(1, ORGS + 1) if number % 3 and number % 4}
+        until(lambda: len(folder.received()) >= len(expected), "everything is found")
+        assert sorted(raised["attributes"]["card"] for raised in folder.received()) == sorted(expected)
+        asked = folder.metrics("p1")
+        assert asked['headwater_sent_messages_total{peer="p2",kind="lookup"}'] > 0
+        assert not any(metric.startswith('headwater_remote_requests_total{table="limits"') for metric in asked)
+        assert folder.metrics("p3")['headwater_remote_requests_total{table="limits"}'] >= ORGS
+        for name in ("p1", "p2", "p3"):
+            assert folder.metrics(name).get('headwater_remote_under_way{table="limits"}', 0) == 0
     finally:
         stop(folder.run)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
+from headwater.coordinator.inev.model.lookups import TableLookups
 from headwater.coordinator.inev.model.patterns import (
     Pattern,
     checked,
@@ -364,6 +365,8 @@ class Problem:
     costs: CostModel
     sinks: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    lookups: Mapping[str, tuple[TableLookups, ...]] = field(default_factory=dict)
+    """By query, what it asks of remote tables that not every node reaches, where its matches are completed."""
 
     def __post_init__(self) -> None:
         if not self.queries:
@@ -385,9 +388,8 @@ class Problem:
 
     def single(self, name: str) -> Problem:
         """The same with one query only."""
-        return Problem(
-            self.network, tuple(query for query in self.queries if query.name == name), self.costs, self.sinks
-        )
+        queries = tuple(query for query in self.queries if query.name == name)
+        return Problem(self.network, queries, self.costs, self.sinks, lookups=self.lookups)
 
 
 def split_queries(name: str, pattern: Pattern) -> list[tuple[str, Pattern]]:

@@ -14,6 +14,7 @@ from typing import Final
 
 from headwater.coordinator.inev.model.awakenings import asking
 from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
+from headwater.coordinator.inev.model.lookups import TableLookups, lookups_in
 from headwater.coordinator.inev.model.patterns import Operator, Pattern
 from headwater.coordinator.inev.model.physical_costs import PhysicalCosts
 from headwater.coordinator.inev.model.problem import EventNetwork, Problem, ProblemError, Query, split_queries
@@ -22,6 +23,7 @@ from headwater.coordinator.inev.model.selectivities import Conditions
 from headwater.protocol import pattern as p
 from headwater.protocol.analysis.projection import joinable_components, project
 from headwater.protocol.errors import RuleError
+from headwater.protocol.network import DescribedTable
 
 AGREE: Final = 0.01
 """Matches that were counted at rates which differ by more than this share from those in force say nothing."""
@@ -52,6 +54,8 @@ class Statistics:
     """Whether events may stay at their sources until a task asks for them, where that is cheaper."""
     projections: Mapping[str, Mapping[frozenset[str], Measured]] = field(default_factory=dict)
     """By rule and positive roles, what was counted; it outweighs what selectivities would say of these."""
+    keys: tuple[tuple[str, float], ...] = ()
+    """Remote tables, each with the number of its keys that are looked up within a window."""
 
 
 class _NotInParts(Exception):
@@ -197,12 +201,13 @@ class _Reading:
 
 def problem_from(
     rules: Iterable[p.Rule], names: tuple[str, ...], network: EventNetwork, statistics: Statistics,
-    sinks: Mapping[str, tuple[int, ...]],
+    sinks: Mapping[str, tuple[int, ...]], tables: Iterable[DescribedTable] = (),
 ) -> Problem:  # fmt: skip
-    """The rules of a network as a problem under the physical cost model. ``sinks``: nodes by the type a rule emits."""
+    """The rules of a network as a problem under the physical cost model. ``sinks``: nodes by the type a rule emits;
+    ``tables``: those that rules may look into."""
     rules = tuple(rules)
     emitted = {rule.emits: rule.name for rule in rules}
-    assembly = _Assembly(network, statistics, sinks)
+    assembly = _Assembly(network, statistics, sinks, tuple(tables))
     for rule in rules:
         _check_types(rule, emitted, network)
         assembly.add(rule)
@@ -212,14 +217,25 @@ def problem_from(
         for name in statistics.selectivities
         if name not in rule_names
     ]
+    table_names = [table.name for table in assembly.tables]
+    assembly.warnings += [
+        f"there is no remote table {name}, so the number of its keys is not used; tables are {', '.join(table_names)}"
+        for name, _ in statistics.keys
+        if name not in table_names and table_names
+    ]
     return assembly.problem(names)
 
 
 class _Assembly:
     """Rules on their way to a problem: their queries, and what the cost model must know of them."""
 
-    def __init__(self, network: EventNetwork, statistics: Statistics, sinks: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(
+        self, network: EventNetwork, statistics: Statistics, sinks: Mapping[str, tuple[int, ...]],
+        tables: tuple[DescribedTable, ...],
+    ) -> None:  # fmt: skip
         self.warnings: list[str] = []
+        self.tables = tables
+        self._lookups: dict[str, tuple[TableLookups, ...]] = {}
         self._network = network
         self._statistics = statistics
         self._sinks = sinks
@@ -246,8 +262,16 @@ class _Assembly:
                 self._counted[key] = matches.per_s
                 self._single.update({(conditions.labels[role], key): share for role, share in matches.singles.items()})
             self._wanted[query.name] = self._sinks.get(rule.emits, ())
+            if asked := self._asked(rule, query, conditions.labels):
+                self._lookups[query.name] = asked
             if anchor is not None:
                 self._most[query.projection(frozenset(query.types)).key] = sum(self._rates[anchor].values())
+
+    def _asked(self, rule: p.Rule, query: Query, labels: Mapping[str, str]) -> tuple[TableLookups, ...]:
+        """What one of the rule's queries asks of remote tables."""
+        rates = {label: sum(self._rates[label].values()) for label in query.types}
+        names, keys = self._network.names, dict(self._statistics.keys)
+        return lookups_in(rule, labels, rates, query.window_s or 0.0, self.tables, names, keys)
 
     def _queries_of(self, reading: _Reading, conditions: Conditions) -> Iterator[Query]:
         """One query for each alternative. They are made as they are taken, which orders the warnings."""
@@ -293,7 +317,8 @@ class _Assembly:
         queries = tuple(self._queries)
         filled = EventNetwork(names, self._network.topology, self._rates)
         costs = PhysicalCosts(filled, self._blocking, self._single, self._most, queries, counted=self._counted)
-        return Problem(filled, queries, costs, self._wanted, tuple(dict.fromkeys(self.warnings)))
+        warnings = tuple(dict.fromkeys(self.warnings))
+        return Problem(filled, queries, costs, self._wanted, warnings, self._lookups)
 
 
 def _check_types(rule: p.Rule, emitted: Mapping[str, str], network: EventNetwork) -> None:

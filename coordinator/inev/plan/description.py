@@ -132,6 +132,7 @@ def _transfers_json(plan: Plan, names: tuple[Any, ...]) -> list[dict[str, Any]]:
             "edges": [[names[one], names[other]] for one, other in link_names(transfer.links)],
             "rate": transfer.rate,
             "kind": transfer.kind,
+            "table": transfer.table,
             "asked_by": None if transfer.ask is None else transfer.ask.master or transfer.ask.by.text,
             "output_selector_types_not_sent": sorted(transfer.source.left_out),
         }
@@ -202,6 +203,14 @@ def in_words(outcome: PlanningOutcome) -> Iterator[str]:
             yield f"    {_from_to(plan, transfer)}"
         if len(transfers) > 3:
             yield f"    and {len(transfers) - 3} more sources likewise"
+    lookups = [transfer for transfer in plan.transfers if transfer.kind == "lookups"]
+    for table in dict.fromkeys(transfer.table for transfer in lookups):
+        asking = [transfer for transfer in lookups if transfer.table == table]
+        yield f"  lookups in {table}, with their answers: {sum(transfer.cost for transfer in asking):,.4g}"
+        for transfer in asking[:3]:
+            yield f"    {_from_to(plan, transfer)}, for {transfer.query}"
+        if len(asking) > 3:
+            yield f"    and {len(asking) - 3} more nodes likewise"
 
 
 def _unit(plan: Plan) -> str:
@@ -309,7 +318,8 @@ def _why_asked(plan: Plan, task: PlacedTask, pull: Pull, space: Space) -> str:
 def _streams(plan: Plan) -> Mapping[TaskInput, list[Transfer]]:
     streams: dict[TaskInput, list[Transfer]] = {}
     for transfer in plan.transfers:
-        streams.setdefault(transfer.source, []).append(transfer)
+        if transfer.kind != "lookups":
+            streams.setdefault(transfer.source, []).append(transfer)
     return dict(sorted(streams.items(), key=lambda item: -sum(transfer.cost for transfer in item[1])))
 
 
@@ -319,7 +329,7 @@ def _from_to(plan: Plan, transfer: Transfer) -> str:
     shown = " ".join(links[:LINKS_SHOWN]) + (
         f" and {len(links) - LINKS_SHOWN} more" if len(links) > LINKS_SHOWN else ""
     )
-    kind = "" if transfer.kind == "events" else f" ({transfer.kind})"
+    kind = "" if transfer.kind in ("events", "lookups") else f" ({transfer.kind})"
     return f"from {names[transfer.node]} at {transfer.rate:,.4g} over {plural(len(links), 'link')}: {shown}{kind}"
 
 

@@ -76,7 +76,7 @@ class InevPlanner:
         for node, name in ground.sinks:
             sinks[name] = tuple(sorted({*sinks.get(name, ()), number[node]}))
         statistics = replace(self.statistics, rates=rates)
-        return problem_from(rules, ground.nodes, network, statistics, sinks)
+        return problem_from(rules, ground.nodes, network, statistics, sinks, ground.tables)
 
     def _rates(self, name: str, nodes: Iterable[str]) -> Mapping[str, float]:
         rates = self.statistics.rates.get(name, {})

@@ -88,7 +88,8 @@ class Transfer:
 
     ``kind``: "events" that are sent of themselves; "composites" of the query named, for its sinks, where these are
     something else; and for what is pulled "requests", of which ``source`` names what is asked for and the node that
-    does, and "answers"; both with their ``ask``.
+    does, and "answers"; both with their ``ask``. "lookups" are questions to a node that reaches the remote ``table``,
+    and their answers.
     """
 
     source: TaskInput
@@ -99,6 +100,7 @@ class Transfer:
     kind: str = "events"
     query: str | None = None
     ask: Ask | None = None
+    table: str | None = None
 
     @property
     def cost(self) -> float:
@@ -172,7 +174,7 @@ class Plan:
         network = self.problem.network
         links: dict[tuple[TaskInput, int], int] = {}
         for transfer in self.transfers:
-            if transfer.kind not in ("requests", "composites"):
+            if transfer.kind not in ("requests", "composites", "lookups"):
                 key = (transfer.source, transfer.node)
                 links[key] = links.get(key, 0) | transfer.links
         readers = dict.fromkeys(read for task in self.tasks for read in task.inputs)
@@ -319,6 +321,11 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
                     if delivered is None
                     else Transfer(source, node, links, composites * part, reached, "composites", delivered.name)
                 )
+        if delivered is not None:
+            transfers += [
+                Transfer(source, node, links, rate, lookups.at, "lookups", delivered.name, table=lookups.table)
+                for lookups, node, links, rate in space.lookups(delivered, stream.place)
+            ]
     return Plan(problem, planner, tuple(tasks.values()), finals, tuple(transfers))
 
 

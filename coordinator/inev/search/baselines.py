@@ -66,7 +66,7 @@ def centralised(problem: Problem) -> Plan:
             links = space.topology.reaching(source, space.signature(1 << node))
             if links:
                 transfers.append(Transfer(read, source, links, rate, (node,)))
-    delivered = [transfer for transfer in plan.transfers if transfer.kind == "composites"]
+    delivered = [transfer for transfer in plan.transfers if transfer.kind in ("composites", "lookups")]
     return replace(plan, transfers=(*transfers, *delivered), unfiltered=True)
 
 

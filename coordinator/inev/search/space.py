@@ -7,10 +7,11 @@ for. A *solution* maps tasks, projections at places, to the streams they read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import count
 from typing import NamedTuple
 
+from headwater.coordinator.inev.model.lookups import TableLookups
 from headwater.coordinator.inev.model.problem import Ask, Problem, Projection, Query, primitive
 from headwater.coordinator.inev.model.topology import LARGE_NODES, Signature, bit_positions, distances
 
@@ -263,7 +264,9 @@ class Space:
                 return price
             by_part, summed = self.reach(stream.place, targets)
             if stream.sent < 0:
-                price = self.problem.costs.delivered(self.problem.queries[-1 - stream.sent]) * by_part
+                query = self.problem.queries[-1 - stream.sent]
+                price = self.problem.costs.delivered(query) * by_part
+                price += sum(rate * links.bit_count() for _, _, links, rate in self.lookups(query, stream.place))
             elif self.sends_events and stream.projection >= len(self.types):
                 price = self._price_of_events(stream, targets)
             elif not stream.sent:
@@ -274,6 +277,18 @@ class Space:
                 price = rates[0] * by_part + rates[1] * summed
             self._costs[stream, targets] = price
         return price
+
+    def lookups(self, query: Query, place: int) -> Iterator[tuple[TableLookups, int, int, float]]:
+        """What a query asks of remote tables if it is completed at a place: of which, which node, over which links to
+        the nearest node that reaches it, and how many questions and answers cross each per unit of time."""
+        split = self.types[place - self.nodes] if place >= self.nodes else None
+        for lookups in self.problem.lookups.get(query.name, ()):
+            for node, part in self.at[place]:
+                hops = self.topology.hops(node)
+                nearest = min(lookups.at, key=lambda near: (hops[near], near))
+                links = self.topology.reaching(node, self.signature(1 << nearest))
+                if links:
+                    yield lookups, node, links, 2 * lookups.rate(split, part)
 
     def _price_of_events(self, stream: Stream, targets: int) -> float:
         if not targets:

@@ -60,6 +60,20 @@ Selectivities = Annotated[
 ]
 
 
+def _number_of_keys(text: Scalar) -> float:
+    number = float_of(text)
+    if not 0 < number < float("inf"):
+        cure = "write how many different keys a window has: keys: {limits: 200}"
+        raise wrong(f"{str(text)!r} is not a number of keys", cure)
+    return number
+
+
+Keys = Annotated[
+    NamedEntries[Annotated[float, TextEntry("the keys of <0>", "", _number_of_keys, NUMBER)]],
+    Named("the keys of tables", STATISTICS_EXAMPLE),
+]
+
+
 def _factor(text: Scalar) -> float:
     try:
         factor = float(text)
@@ -95,6 +109,7 @@ class StatisticsPart(FilePart):
     ] = Field(None, description="A file that headwater statistics wrote.")
     rates: Annotated[RatesByType | None, Given()] = None
     selectivities: Annotated[Selectivities | None, Given()] = None
+    keys: Annotated[Keys | None, Given()] = None
     latency: Annotated[LatencyPart | None, Given()] = None
     pull: Annotated[Literal["on", "off"], OneOf("pull")] = "on"
 
