@@ -129,12 +129,11 @@ def test_a_node_that_is_killed_with_answers_outstanding_asks_again(tmp_path: Pat
 
 def test_questions_go_from_node_to_node_and_outlive_those_on_the_way(tmp_path: Path, server: WebServer) -> None:
     folder = Folder(tmp_path, server.port, RELAYED, "p1")
+    relayed = 'headwater_remote_relayed{table="limits"}'
     try:
         assert "cards is up" in folder.command("up", "cards.yaml")
-        until(lambda: folder.metrics("p2").get('headwater_remote_relayed{table="limits"}') == ORGS, "p1 has asked p2")
-        until(
-            lambda: folder.metrics("p3").get('headwater_remote_relayed{table="limits"}') == ORGS, "and p2 has asked p3"
-        )
+        for name in ("p2", "p3"):  # p1 has asked p2, and p2 has asked p3
+            until(lambda: folder.metrics(name).get(relayed) == ORGS, f"{name} is asked")  # noqa: B023
         assert folder.received() == []
 
         for number, name in ((2, "p2"), (3, "p3")):
@@ -146,7 +145,7 @@ def test_questions_go_from_node_to_node_and_outlive_those_on_the_way(tmp_path: P
         until(lambda: len(folder.received()) >= len(expected), "everything is found")
         assert sorted(raised["attributes"]["card"] for raised in folder.received()) == sorted(expected)
         asked = folder.metrics("p1")
-        assert asked['headwater_sent_messages_total{peer="p2",kind="lookup"}'] > 0
+        assert asked['headwater_link_sent_messages_total{peer="p2",kind="lookup"}'] > 0
         assert not any(metric.startswith('headwater_remote_requests_total{table="limits"') for metric in asked)
         assert folder.metrics("p3")['headwater_remote_requests_total{table="limits"}'] >= ORGS
         for name in ("p1", "p2", "p3"):
