@@ -169,7 +169,8 @@ class Coordinator:
     def _adopting(self, nodes: Iterable[str]) -> Orders:
         """Tell nodes their shares of the plan."""
         rules = [planned.rule for planned in self.contents.rules.values()]
-        lookers = lookers_of(rules, self.trees.roots, self._graphs.values())
+        below = strategy_of(self.strategy).filters
+        lookers = lookers_of(rules, self.nodes() if below else self.trees.roots, self._graphs.values())
         shares = Shares(
             self.plan,
             self.plan_from_us,

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 
 import yaml
 
 from headwater.coordinator.shortest_paths import LinkName
+from headwater.protocol.analysis.conjuncts import tables_in
 from headwater.protocol.analysis.lookups import tables_of
-from headwater.protocol.graphs import Graph
+from headwater.protocol.graphs import BornHere, Graph
 from headwater.protocol.messages.plans import TableWay
 from headwater.protocol.network import Network
 from headwater.protocol.pattern import Rule
-from headwater.protocol.streams import Whole
+from headwater.protocol.streams import Part, Whole
 
 Distance = tuple[int, int]
 """The delay of a way in microseconds, and its number of links. The second number makes each step cost something, so
@@ -47,28 +48,35 @@ def table_ways(
 
 
 def lookers_of(
-    rules: Iterable[Rule], roots: Iterable[str], graphs: Iterable[Mapping[str, Graph]]
+    rules: Iterable[Rule], nodes: Iterable[str], graphs: Collection[Mapping[str, Graph]]
 ) -> dict[str, set[str]]:
-    """By table the nodes that look into it: those with tasks of rules that do; in trees, the roots."""
+    """By table the nodes that may look into it. In a graph those whose tasks and filters do; in trees all ``nodes``,
+    since filters and parts of rules are judged wherever a table is reached."""
     lookers: dict[str, set[str]] = {}
-    looking = [(node, task.stream) for graph in graphs for node, part in graph.items() for task in part.tasks]
-    if looking:
-        for node, stream in looking:
-            for table in tables_of(stream.rule if isinstance(stream, Whole) else stream.partial.rule):
+    for graph in graphs:
+        for node, part in graph.items():
+            for table in _looked_into(part):
                 lookers.setdefault(table, set()).add(node)
-    else:
-        for table in {table for rule in rules for table in tables_of(rule)}:
-            lookers[table] = set(roots)
+    if not graphs:
+        everywhere = set(nodes)
+        lookers = {table: everywhere for rule in rules for table in tables_of(rule)}
     return lookers
 
 
-def hops_to_tables(network: Network, nodes: Collection[str], links: Iterable[LinkName]) -> dict[str, dict[str, int]]:
-    """By table and node, how many links a question crosses on its way to a node that reaches the table."""
-    delays = _delays(network, nodes, links)
-    return {
-        table.name: {node: hops for node, (_, hops) in _distances(delays, table.at or nodes).items()}
-        for table in network.tables
-    }
+def _looked_into(graph: Graph) -> Iterator[str]:
+    """The tables that a node of a graph looks into."""
+    for task in graph.tasks:
+        match task.stream:
+            case Whole(rule):
+                yield from tables_of(rule)
+            case Part(partial):
+                for conjunct in partial.pattern.where:
+                    yield from tables_in(conjunct)
+    taps = [*(tap for task in graph.tasks for tap in task.inputs), *(outlet.source for outlet in graph.outlets)]
+    for tap in taps:
+        if isinstance(tap, BornHere):
+            for conjunct in tap.stream.where:
+                yield from tables_in(conjunct)
 
 
 def _delays(network: Network, nodes: Collection[str], links: Iterable[LinkName]) -> dict[str, dict[str, int]]:

@@ -46,7 +46,14 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    upgrades = {1: _with_memory, 2: _with_functions, 3: _with_relay, 4: _with_reach, 5: _with_foresight}
+    upgrades = {
+        1: _with_memory,
+        2: _with_functions,
+        3: _with_relay,
+        4: _with_reach,
+        5: _with_foresight,
+        6: _with_refusals,
+    }
     return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades=upgrades)
 
 
@@ -115,6 +122,19 @@ def _with_foresight(tables: Tables) -> Tables:
         return [policy, cache_bytes, with_foresight(policy, cache_bytes, *content), shape]
 
     return Tables(tables.shapes, list(map(enlarged, tables.values)), list(map(enlarged, tables.objects)), tables.root)
+
+
+def _with_refusals(tables: Tables) -> Tables:
+    """From format 6: nodes did not count what neighbours refuse that they ask first."""
+    shapes = [[*shape, "_refusals"] if shape[0] == "Relay" else list(shape) for shape in tables.shapes]
+    relays = {number for number, shape in enumerate(shapes) if shape[0] == "Relay"}
+    shapes.append(["dict"])
+    objects = [list(entry) for entry in tables.objects]
+    for entry in list(objects):
+        if entry[-1] in relays:
+            objects.append([len(shapes) - 1])
+            entry.insert(-1, [-len(objects)])
+    return Tables(shapes, tables.values, objects, tables.root)
 
 
 def _classes() -> dict[str, type]:

@@ -50,7 +50,14 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    upgrades = {1: _with_tables, 2: _with_functions, 3: _with_ways, 4: _with_reach, 5: _with_priorities}
+    upgrades = {
+        1: _with_tables,
+        2: _with_functions,
+        3: _with_ways,
+        4: _with_reach,
+        5: _with_priorities,
+        6: _with_keys,
+    }
     return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades=upgrades)
 
 
@@ -70,8 +77,8 @@ def _with_functions(tables: Tables) -> Tables:
 
 
 def _with_ways(tables: Tables) -> Tables:
-    """From format 3: plans gave no ways to remote tables, and statistics did not count keys."""
-    return with_fields(tables, {"Share": {"ways": EMPTY}, "Statistics": {"keys": EMPTY}})
+    """From format 3: plans gave no ways to remote tables."""
+    return with_fields(tables, {"Share": {"ways": EMPTY}})
 
 
 def _with_reach(tables: Tables) -> Tables:
@@ -84,6 +91,11 @@ def _with_priorities(tables: Tables) -> Tables:
     new = {"remote_cache": "", "remote_priorities": EMPTY}
     registry = {f"_{name}": value for name, value in new.items()}
     return with_fields(tables, {"Network": new, "NodeConfig": new, "Registry": registry})
+
+
+def _with_keys(tables: Tables) -> Tables:
+    """From format 6: statistics did not count the keys of remote tables."""
+    return with_fields(tables, {"Statistics": {"keys": EMPTY}})
 
 
 @cache

@@ -7,7 +7,7 @@ newest plan at every node comes to a provider. When a plan changes, what is outs
 
 A node that reaches a table may have a neighbour to ask first, which looks into the same table. That one answers from
 what it has at hand or under way, and says at once if that is nothing; if it says nothing in time, the provider is
-asked, and the neighbour is asked no more until it has said something.
+asked, and the neighbour is asked no more until it has said something. One that mostly refuses is seldom asked.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from headwater.protocol.remote import Versions
 
 RELAYED_MAX: Final = 100_000  # elements that neighbours wait for; as many as a node itself waits for before sources do
 SILENCE_US: Final = 20_000  # how long a neighbour that is asked first may take beside the link there and back
+
+REFUSED_MAX: Final = 32  # elements in a row that a neighbour refuses before it is seldom asked first
+SELDOM: Final = 16  # then it is asked for one element of so many
 
 Element = tuple[str, Key, Versions | None]
 
@@ -49,6 +52,8 @@ class Relay:
         """The neighbours that wait for each element."""
         self._silent: dict[str, None] = {}
         """Neighbours that are not asked first, because they did not answer in time."""
+        self._refusals: dict[str, int] = {}
+        """By neighbour that is asked first, how many elements in a row it has refused, or was not asked for."""
 
     # --------------------------------------------------------------------------------------------------------- asking
 
@@ -59,7 +64,7 @@ class Relay:
         for place in places:
             way = TableWay(place[0], "") if self._ways is None else self._ways.get(place[0])
             first = way is not None and way.reached
-            if way is None or (first and way.neighbour in self._silent):
+            if way is None or (first and not self._may_have(way.neighbour)):
                 of_provider.append(place)
             elif not way.neighbour:
                 self.stranded[place] = None
@@ -74,6 +79,13 @@ class Relay:
             work.send(neighbour, ElementRequest(_packed(some), at_hand=first))
         if of_provider:
             work.effects.append(Fetch(tuple(of_provider)))
+
+    def _may_have(self, neighbour: str) -> bool:
+        """Whether it is worth while to ask a neighbour before the provider."""
+        refused = self._refusals.get(neighbour, 0)
+        if refused >= REFUSED_MAX:
+            self._refusals[neighbour] = refused + 1
+        return neighbour not in self._silent and (refused < REFUSED_MAX or refused % SELDOM == 0)
 
     def follow(self, ways: Iterable[TableWay], work: Work) -> None:
         """A new plan: what is outstanding goes its ways. Where the way is the same, the neighbour has the question."""
@@ -174,6 +186,7 @@ class Relay:
     def answered(self, neighbour: str, answer: ElementAnswer) -> list[Element]:
         """What a neighbour has sent; a ValueError if that is no elements."""
         self._silent.pop(neighbour, None)
+        self._refusals.pop(neighbour, None)
         return decode_elements(answer.elements)
 
     def refused(self, neighbour: str, refusal: ElementRefusal, work: Work) -> list[Place]:
@@ -182,6 +195,8 @@ class Relay:
         self._silent.pop(neighbour, None)
         places = [place for place in _places(refusal.places) if self.asked.get(place) == neighbour]
         first = [place for place in places if place in self._until_us]
+        if first and (refused := self._refusals.get(neighbour, 0)) < REFUSED_MAX:
+            self._refusals[neighbour] = min(REFUSED_MAX, refused + len(first))
         self._ask_provider(first, work)
         later = [place for place in places if place not in first]
         for place in later:

@@ -25,7 +25,7 @@ from headwater.node.effects import (
 from headwater.node.remote import relay
 from headwater.node.remote.encoding import decode_elements, encode_elements
 from headwater.node.remote.memory import Memory
-from headwater.node.remote.relay import SILENCE_US
+from headwater.node.remote.relay import REFUSED_MAX, SELDOM, SILENCE_US
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
@@ -270,6 +270,24 @@ def test_a_neighbour_that_says_nothing_holds_nothing_up() -> None:
     node.given(Fetched(((*UMBRELLA, HUNDRED),)))
     node.born("initech", 1)
     assert sent(node.born("initech", 200)) == [("near", "request", [("limits", ("initech",))])]
+
+
+def test_a_neighbour_that_only_refuses_is_seldom_asked_first() -> None:
+    node = Node(FIRST)
+    node.born("org", 1)
+    asked = 0
+    for number in range(REFUSED_MAX + 2 * SELDOM):
+        place = ("limits", (f"org{number}",))
+        effects = node.hears("far", request(place))
+        if sent(effects):
+            asked += 1
+            effects = node.hears("near", ElementRefusal(packed(place)))
+        assert fetches(effects) == [place]
+    assert asked == REFUSED_MAX + 2
+    while not sent(node.hears("far", request(("limits", (f"more{asked}",))))):
+        asked += 1
+    node.hears("near", answer(("limits", (f"more{asked}",))))
+    assert sent(node.hears("far", request(UMBRELLA))) == [("near", "request", [UMBRELLA])]
 
 
 def test_what_is_asked_of_a_neighbour_first_is_asked_of_the_provider_after_a_crash_too() -> None:
