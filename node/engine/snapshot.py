@@ -15,6 +15,7 @@ from typing import Any, cast
 import msgpack
 
 from headwater.node.engine.store import Store, StoreState
+from headwater.node.engine.sweeps import sweeps_of
 from headwater.node.engine.waiting import MISSING, HeldEvaluation
 from headwater.node.engine.waiting_match import DoubtedRun, with_doubts
 from headwater.protocol.composites import (
@@ -158,6 +159,7 @@ def encode_snapshot(
                     for n, by in state.runs_of.items()
                 ],
                 "watermark": state.watermark,
+                "sweeps": store.sweeps(),
                 "arrivals": [state.arrival, [[number, table.ref(row)] for number, row in state.arrivals.values()]],
                 "logs": [[n, state.log_bases[n][0], [table.ref(row) for row in log]] for n, log in state.logs.items()],
             }
@@ -228,13 +230,16 @@ def decode_snapshot(
             table.append(informed(Composite((running[rule].plan.spec, *values)), looked_up))
         states = [_state(store, saved_store, value) for store, saved_store in zip(stores, saved, strict=True)]
         waiting = _waiting(saved_waiting, watermark, value)
+        sweeps = [sweeps_of(saved_store.get("sweeps")) for saved_store in saved]
     except (KeyError, IndexError, TypeError, ValueError, EventError) as error:
         raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
     for rule, (counted, over) in zip(running, counts, strict=True):
         rule.over_limit[0] = over
         (rule.matches if rule.plan.counts else rule.passed_on)[0] = counted
-    for store, state in zip(stores, states, strict=True):
+    for store, state, due in zip(stores, states, sweeps, strict=True):
         store.replace_state(state)
+        if due is not None:
+            store.sweep_as(due)
     return watermark, late, waiting
 
 

@@ -19,6 +19,7 @@ from headwater.node.engine.codegen.store_builder import CompiledStore
 from headwater.node.engine.intake import all_of
 from headwater.node.engine.lineage import Lineage
 from headwater.node.engine.runtime import NAMES, Row
+from headwater.node.engine.sweeps import Sweeps
 from headwater.node.engine.waiting import Asking, Counted, Doubtful, HeldEvaluation, NotAtHand, Site
 from headwater.protocol.composites import Composite, LookedUp
 from headwater.protocol.events import EventType
@@ -577,6 +578,16 @@ class Store:
         return waits
 
     # -------------------------------------------------------------------------------------------------------- freeing
+
+    def sweeps(self) -> list[Any]:
+        """When it is looked next for what can be dropped, as plain values."""
+        asleep = [[name, positions] for name, positions in self._asleep.items()]
+        schedule = [[due, position] for due, position in self._schedule]
+        return [schedule, asleep, self._numbered_sweep, self._swept_number, self._machines_due]
+
+    def sweep_as(self, sweeps: Sweeps) -> None:
+        """Look for what can be dropped when the store that was saved would have."""
+        self._schedule, self._asleep, self._numbered_sweep, self._swept_number, self._machines_due = sweeps
 
     def _sweep(self, watermark: float) -> None:
         """Drop what no future match can use. Every buffer is swept a few times per horizon: amortised constant."""
