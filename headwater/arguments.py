@@ -87,6 +87,7 @@ def remote_tables(
     strategy: str,
     cache: str = "lru",
     priorities: Mapping[str, float] | None = None,
+    strategies: Mapping[str, str] | None = None,
     *,
     lineage: bool = False,
 ) -> Tables | None:
@@ -98,4 +99,4 @@ def remote_tables(
     from headwater.node.remote.tables import Tables
 
     given = {name: table_from_python(name, table) for name, table in tables.items()}
-    return Tables(given, strategy, cache=cache, priorities=priorities, lineage=lineage)
+    return Tables(given, strategy, cache=cache, strategies=strategies, priorities=priorities, lineage=lineage)

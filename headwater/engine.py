@@ -29,7 +29,7 @@ from headwater.node.engine import Engine as Core
 from headwater.node.engine import Program, compile_rules
 from headwater.node.engine.running import fed
 from headwater.node.engine.running import run as run_events
-from headwater.node.remote.policies import checked_priorities
+from headwater.node.remote.policies import checked_priorities, checked_strategies
 from headwater.node.traces.reader import TraceReader, TraceSource, survey
 from headwater.node.traces.times import in_another_unit, parse_ts, wrong_unit
 from headwater.node.traces.types import Survey
@@ -92,10 +92,11 @@ class Engine:
     tables to what holds them: a dict of the data, a function (sync or async) of the key, a provider's description such
     as ``{"sqlite": "cards.db", "query": .., "keys": [..]}``, or an object with ``lookup(arguments, ts)``.
     ``remote_strategy`` says how rules come by elements of functions and providers; by default (``hybrid``) events are
-    taken on while elements are fetched. It changes when a match is found, never which. ``remote_cache`` says what makes
-    room where too much of them is kept (``lru`` or ``cost``), and ``remote_priorities`` how much the matches of a rule
-    count where it is decided what to fetch ahead and what to keep, as ``{"Raised": 3}``. With ``lineage`` composites
-    say which values of remote tables they rest on (``Composite.remote()``, and ``"remote"`` in their JSON form).
+    taken on while elements are fetched. It changes when a match is found, never which; ``remote_strategies`` gives
+    single rules another one, as ``{"Raised": "lazy"}``. ``remote_cache`` says what makes room where too much of them is
+    kept (``lru`` or ``cost``), and ``remote_priorities`` how much the matches of a rule count where it is decided what
+    to fetch ahead and what to keep, as ``{"Raised": 3}``. With ``lineage`` composites say which values of remote tables
+    they rest on (``Composite.remote()``, and ``"remote"`` in their JSON form).
 
     ``run`` evaluates a whole input from the start, so one engine serves any number of inputs. A program that receives
     events one after the other uses ``feed``, ``advance`` and ``close`` (or ``run`` with ``lateness_us``) instead; these
@@ -113,18 +114,22 @@ class Engine:
         remote_strategy: RemoteStrategy = "hybrid",
         remote_cache: RemoteCache = "lru",
         remote_priorities: Mapping[str, float] | None = None,
+        remote_strategies: Mapping[str, RemoteStrategy] | None = None,
         lineage: bool = False,
     ) -> None:
         self._functions = registered(functions)
-        self._tables = remote_tables(remote or {}, remote_strategy, remote_cache, remote_priorities, lineage=lineage)
+        self._tables = remote_tables(
+            remote or {}, remote_strategy, remote_cache, remote_priorities, remote_strategies, lineage=lineage
+        )
         self._remote = dict(remote or {}) if self._tables is None else self._tables.memory.tables
         self._types = declared_list(types)
         self._sources: list[Source] | None = None
         self._program: Program | None = None
         self._undeclared: RuleTextError | None = None
         self._rules = self._understood(rules)
-        if remote_priorities:
-            checked_priorities(remote_priorities, (rule.name for rule in self._rules.rules))
+        names = [rule.name for rule in self._rules.rules]
+        checked_priorities(remote_priorities or {}, names)
+        checked_strategies(remote_strategies or {}, names)
         self._compiled: tuple[tuple[EventType, ...], bool, Program] | None = None
         self._core: Core | None = None
         self._numbers: dict[str, int] = {}

@@ -46,14 +46,7 @@ def state_format() -> Format:
         recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
         named={"tuple": tuple, "int": int},
     )
-    upgrades = {
-        1: _with_memory,
-        2: _with_functions,
-        3: _with_relay,
-        4: _with_reach,
-        5: _with_foresight,
-        6: _with_refusals,
-    }
+    upgrades = {1: _with_memory, 2: _with_ways_and_foresight}
     return Format(kind="node", number=NODE_STATE, vocabulary=vocabulary, upgrades=upgrades)
 
 
@@ -79,15 +72,19 @@ def _with_memory(tables: Tables) -> Tables:
     return Tables(shapes, values, objects, tables.root)
 
 
-def _with_functions(tables: Tables) -> Tables:
-    """From format 2: networks had no functions of a user's file, and no tables that are not steady."""
-    return with_table_terms(with_fields(tables, {"NodeConfig": {"functions": None}}))
+def _with_ways_and_foresight(tables: Tables) -> Tables:
+    """From format 2: networks had no functions of a user's file, no tables that are not steady, and said nothing of
+    single rules; nodes did not know who reaches which table, and learn it with the next plan."""
+    config = {"functions": None, "remote_cache": "", "remote_priorities": EMPTY, "remote_strategies": EMPTY}
+    share = {"ways": EMPTY, "reached_from": EMPTY}
+    catalog = {"node": "", "reached_from": EMPTY}
+    tables = with_fields(with_table_terms(tables), {"NodeConfig": config, "Share": share, "Catalog": catalog})
+    return _with_foresight(_with_relay(tables))
 
 
 def _with_relay(tables: Tables) -> Tables:
-    """From format 3: nodes asked no neighbours for elements of remote tables, and have asked none now."""
-    tables = with_fields(tables, {"Share": {"ways": EMPTY}})
-    dicts = ("_delays_us", "_ways", "asked", "_until_us", "stranded", "askers", "_silent")
+    """Nodes asked no neighbours for elements of remote tables, and have asked none now."""
+    dicts = ("_delays_us", "_ways", "asked", "_until_us", "stranded", "askers", "_silent", "_refusals")
     shapes = [list(shape) for shape in tables.shapes]
     cores = {number: shape.index("memory") - 1 for number, shape in enumerate(shapes) if shape[0] == "NodeCore"}
     for number in cores:
@@ -104,16 +101,8 @@ def _with_relay(tables: Tables) -> Tables:
     return Tables(shapes, tables.values, objects, tables.root)
 
 
-def _with_reach(tables: Tables) -> Tables:
-    """From format 4: nodes were not told which of them reach which remote tables. They learn it with the next plan."""
-    none: dict[str, Any] = {"reached_from": EMPTY}
-    return with_fields(tables, {"Share": none, "Catalog": {"node": "", **none}})
-
-
 def _with_foresight(tables: Tables) -> Tables:
-    """From format 5: nodes kept elements of remote tables, and had learnt nothing of which they will need; no network
-    said how they make room, or which rules count more."""
-    tables = with_fields(tables, {"NodeConfig": {"remote_cache": "", "remote_priorities": EMPTY}})
+    """Nodes kept elements of remote tables, and had learnt nothing of which they will need."""
 
     def enlarged(entry: Any) -> list[Any]:
         if tables.shapes[entry[-1]][0] != "Memory":
@@ -122,19 +111,6 @@ def _with_foresight(tables: Tables) -> Tables:
         return [policy, cache_bytes, with_foresight(policy, cache_bytes, *content), shape]
 
     return Tables(tables.shapes, list(map(enlarged, tables.values)), list(map(enlarged, tables.objects)), tables.root)
-
-
-def _with_refusals(tables: Tables) -> Tables:
-    """From format 6: nodes did not count what neighbours refuse that they ask first."""
-    shapes = [[*shape, "_refusals"] if shape[0] == "Relay" else list(shape) for shape in tables.shapes]
-    relays = {number for number, shape in enumerate(shapes) if shape[0] == "Relay"}
-    shapes.append(["dict"])
-    objects = [list(entry) for entry in tables.objects]
-    for entry in list(objects):
-        if entry[-1] in relays:
-            objects.append([len(shapes) - 1])
-            entry.insert(-1, [-len(objects)])
-    return Tables(shapes, tables.values, objects, tables.root)
 
 
 def _classes() -> dict[str, type]:

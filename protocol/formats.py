@@ -20,15 +20,14 @@ RULE_ENCODING: Final = 1
 
 JOURNAL_FILES: Final = 1
 """Segments and snapshot files of a journal (``protocol.journal.files``)."""
-# 1 had no remote tables, 2 none that are not steady, and no functions; 3 no ways to tables, 4 not who reaches them,
-# 5 no foresight and no priorities, 6 no count of what neighbours refuse, and none of the keys of tables
-NODE_STATE: Final = 7
+# 1 had no remote tables; 2 none that are not steady or asked over neighbours, no foresight, and no functions of a file
+NODE_STATE: Final = 3
 """What the snapshot of a node holds (``node.snapshot``)."""
-COORDINATOR_STATE: Final = 7  # as those of a node
+COORDINATOR_STATE: Final = 3  # as those of a node
 """What the snapshot of a coordinator holds (``coordinator.daemon.snapshot``, as the next two)."""
 COORDINATOR_INPUTS: Final = 1
 """Inputs in the journal of a coordinator."""
-COORDINATOR_SETUP: Final = 7  # as those of a node
+COORDINATOR_SETUP: Final = 3  # as those of a node
 """What a coordinator was told of its network when it first started."""
 
 # ---------------------------------------------------------------------------------------------------- for bulk analysis

@@ -1,7 +1,7 @@
 """The file of Python functions that the rules of a network may call, as plans and processes name it.
 
 Code never travels: a plan carries the hash of the file and the names in it, and each node runs its own copy, if it was
-started with ``--allow-functions`` and the copy has that hash. Whoever only reads rules (the coordinator, ``headwater
+started with ``--allow-functions`` and the copy has that hash. What only reads rules (the coordinator, ``headwater
 check``) takes the names from the text of the file and runs none of it.
 """
 

@@ -102,6 +102,8 @@ class Network:
     """What makes room where nodes keep too much of remote tables; empty: as nodes do without being told."""
     remote_priorities: tuple[tuple[str, float], ...] = ()
     """How much the matches of a rule count where nodes decide what to fetch ahead and what to keep."""
+    remote_strategies: tuple[tuple[str, str], ...] = ()
+    """How single rules come by elements of remote tables, if not as ``remote_strategy`` says."""
 
     def neighbours(self) -> dict[str, dict[str, Link]]:
         """For every node its neighbours in order of name, each with the link to it."""

@@ -68,6 +68,7 @@ class Registry:
         self._functions = setup.network.functions
         self._remote_cache = setup.network.remote_cache
         self._remote_priorities = setup.network.remote_priorities
+        self._remote_strategies = setup.network.remote_strategies
         self.unlinked: tuple[str, ...] = ()
         """Nodes that begin a life and are told of no plan before they have said that they run its functions."""
         self._versions: dict[str, int] = {}
@@ -199,6 +200,7 @@ class Registry:
             self._functions,
             self._remote_cache,
             self._remote_priorities,
+            self._remote_strategies,
         )
 
     def _placed(self, end: _End) -> _End:

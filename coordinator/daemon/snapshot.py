@@ -50,14 +50,7 @@ def vocabulary() -> Vocabulary:
 
 
 def _format(kind: str, number: int) -> Format:
-    upgrades = {
-        1: _with_tables,
-        2: _with_functions,
-        3: _with_ways,
-        4: _with_reach,
-        5: _with_priorities,
-        6: _with_keys,
-    }
+    upgrades = {1: _with_tables, 2: _with_functions_and_ways}
     return Format(kind=kind, number=number, vocabulary=vocabulary(), upgrades=upgrades)
 
 
@@ -68,34 +61,21 @@ def _with_tables(tables: Tables) -> Tables:
     return with_fields(tables, {"Network": new, "NodeConfig": new, "Share": {"everywhere": True}, "Registry": registry})
 
 
-def _with_functions(tables: Tables) -> Tables:
-    """From format 2: networks had no functions of a user's file, and no tables that are not steady."""
-    none: dict[str, Any] = {"functions": None}
-    registry = {"_functions": None, "unlinked": EMPTY}
-    classes = {"Network": none, "NodeConfig": none, "Register": none, "Registration": none, "Registry": registry}
+def _with_functions_and_ways(tables: Tables) -> Tables:
+    """From format 2: networks had no functions of a user's file, no tables that are not steady, and said nothing of
+    single rules; plans gave no ways to remote tables, and statistics did not count their keys."""
+    functions: dict[str, Any] = {"functions": None}
+    network = {**functions, "remote_cache": "", "remote_priorities": EMPTY, "remote_strategies": EMPTY}
+    classes = {
+        "Network": network,
+        "NodeConfig": network,
+        "Register": functions,
+        "Registration": functions,
+        "Registry": {**{f"_{name}": value for name, value in network.items()}, "unlinked": EMPTY},
+        "Share": {"ways": EMPTY, "reached_from": EMPTY},
+        "Statistics": {"keys": EMPTY},
+    }
     return with_table_terms(with_fields(tables, classes))
-
-
-def _with_ways(tables: Tables) -> Tables:
-    """From format 3: plans gave no ways to remote tables."""
-    return with_fields(tables, {"Share": {"ways": EMPTY}})
-
-
-def _with_reach(tables: Tables) -> Tables:
-    """From format 4: plans did not say which nodes reach which remote tables."""
-    return with_fields(tables, {"Share": {"reached_from": EMPTY}})
-
-
-def _with_priorities(tables: Tables) -> Tables:
-    """From format 5: networks said neither how nodes make room nor which rules count more."""
-    new = {"remote_cache": "", "remote_priorities": EMPTY}
-    registry = {f"_{name}": value for name, value in new.items()}
-    return with_fields(tables, {"Network": new, "NodeConfig": new, "Registry": registry})
-
-
-def _with_keys(tables: Tables) -> Tables:
-    """From format 6: statistics did not count the keys of remote tables."""
-    return with_fields(tables, {"Statistics": {"keys": EMPTY}})
 
 
 @cache

@@ -38,6 +38,10 @@ RemoteStrategyOption = Annotated[
         metavar="|".join(POLICIES),
     ),
 ]
+RuleStrategyOption = Annotated[
+    list[str] | None,
+    typer.Option(help="The same for a single rule.", metavar="RULE=STRATEGY"),
+]
 RemoteCacheOption = Annotated[
     str,
     typer.Option(help="How much of remote tables is kept, as in 64MB.", metavar="SIZE"),
@@ -76,15 +80,37 @@ def tables_of(
     cache_size: str = "64MB",
     *,
     cache: str = "lru",
+    strategies: Mapping[str, str] | None = None,
     priorities: Mapping[str, float] | None = None,
     lineage: bool = False,
 ) -> Tables:
+    """The tables of ``--remote``; ``strategies`` and ``priorities``: of single rules."""
     if not options:
-        return Tables({}, strategy, bytes_of(cache_size), cache=cache)
+        return Tables({}, strategy, bytes_of(cache_size), cache=cache, strategies=strategies)
     from headwater.deploy.descriptions.remote import remote_tables  # it needs pydantic, which takes long to import
 
-    tables = remote_tables(options, unit)
-    return Tables(tables, strategy, bytes_of(cache_size), cache=cache, priorities=priorities, lineage=lineage)
+    return Tables(
+        remote_tables(options, unit),
+        strategy,
+        bytes_of(cache_size),
+        cache=cache,
+        strategies=strategies,
+        priorities=priorities,
+        lineage=lineage,
+    )
+
+
+def strategies_of(options: Sequence[str] | None) -> dict[str, str]:
+    """``Raised=lazy`` and so on, by rule."""
+    strategies: dict[str, str] = {}
+    for option in options or ():
+        rule, equals, strategy = option.partition("=")
+        if not equals:
+            raise ConfigError(
+                f"--remote-strategy-for {option!r} is no rule with a strategy; write it as in Raised=lazy"
+            )
+        strategies[rule.strip()] = strategy.strip()
+    return strategies
 
 
 def priorities_of(options: Sequence[str] | None) -> dict[str, float]:

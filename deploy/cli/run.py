@@ -24,8 +24,10 @@ from headwater.deploy.cli.remote import (
     RemoteOption,
     RemotePriorityOption,
     RemoteStrategyOption,
+    RuleStrategyOption,
     files_of,
     priorities_of,
+    strategies_of,
     tables_of,
 )
 from headwater.deploy.cli.rule_warnings import warn_of_slips
@@ -41,7 +43,7 @@ from headwater.deploy.cli.trace_options import (
 )
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine, compile_rules
-from headwater.node.remote.policies import DEFAULT, checked_priorities
+from headwater.node.remote.policies import DEFAULT, checked_priorities, checked_strategies
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
@@ -75,6 +77,7 @@ def run(
     ] = False,
     remote: RemoteOption = None,
     remote_strategy: RemoteStrategyOption = DEFAULT,
+    remote_strategy_for: RuleStrategyOption = None,
     remote_cache: RemoteCacheOption = "64MB",
     remote_cache_policy: RemoteCachePolicyOption = "lru",
     remote_priority: RemotePriorityOption = None,
@@ -122,12 +125,14 @@ def run(
     emit_live = source.is_stream if live is None else live
     registered = load_functions(functions)
     priorities = priorities_of(remote_priority)
+    strategies = strategies_of(remote_strategy_for)
     tables = tables_of(
         remote,
         layout.time_unit,
         remote_strategy,
         remote_cache,
         cache=remote_cache_policy,
+        strategies=strategies,
         priorities=priorities,
         lineage=lineage,
     )
@@ -147,7 +152,9 @@ def run(
 
     if not quiet:
         warn_of_slips(work.rules)
-    checked_priorities(priorities, (rule.name for rule in work.rules.rules))
+    names = [rule.name for rule in work.rules.rules]
+    checked_priorities(priorities, names)
+    checked_strategies(strategies, names)
     tables.check()
 
     def new_engine() -> Engine:

@@ -96,7 +96,7 @@ class NetworkReading:
         if rules is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
             self._check_sinks(rules, sources, subscriptions)
-        priorities = self._priorities(rules)
+        priorities, strategies = self._priorities(rules), self._remote_strategies(rules)
         sheet.finished()
         assert rules is not None
         feeds = tuple(entry.simulated for entry in sources if entry.simulated is not None)
@@ -115,6 +115,7 @@ class NetworkReading:
             functions=self.described_functions,
             remote_cache=part.remote_cache or "",
             remote_priorities=priorities,
+            remote_strategies=strategies,
         )
         return NetworkFile(
             sheet.path,
@@ -141,6 +142,13 @@ class NetworkReading:
         from headwater.deploy.network.remote_tables import priorities_of
 
         return priorities_of(self.sheet, self.part.at("remote_priorities"), [rule.name for rule in rules.rules])
+
+    def _remote_strategies(self, rules: RuleSet | None) -> tuple[tuple[str, str], ...]:
+        if self.part.remote_strategies is None or rules is None:
+            return ()
+        from headwater.deploy.network.remote_tables import strategies_of
+
+        return strategies_of(self.sheet, self.part.at("remote_strategies"), [rule.name for rule in rules.rules])
 
     def _tables(self, nodes: Mapping[str, yaml.Node]) -> DescribedTables:
         if not self.part.has("remote") or "remote" in self.part.broken or is_null(self.part.at("remote")):

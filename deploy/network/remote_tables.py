@@ -16,6 +16,7 @@ from headwater.deploy.network.file import DescribedTables
 from headwater.deploy.network.sections import known_node
 from headwater.deploy.network.yaml_file import Sheet
 from headwater.deploy.network.yaml_tree import Scalar, tree_of
+from headwater.node.remote.policies import POLICIES
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.languages import Diagnostic
 from headwater.protocol.network import DescribedTable
@@ -95,6 +96,29 @@ def priorities_of(sheet: Sheet, section: yaml.Node, rules: Sequence[str]) -> tup
         else:
             priorities[rule] = float(value.value)
     return tuple(priorities.items())
+
+
+def strategies_of(sheet: Sheet, section: yaml.Node, rules: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The remote strategies of single rules; mistakes are noted in the sheet."""
+    if not isinstance(section, yaml.MappingNode):
+        sheet.error(section, "remote_strategies: names rules, each with a strategy", "write Raised: lazy")
+        return ()
+    strategies: dict[str, str] = {}
+    for key, value in section.value:
+        rule, strategy = str(key.value), str(value.value)
+        if rule not in rules:
+            sheet.error(key, f"there is no rule {rule!r}", suggestion(rule, rules, "rules"))
+        elif rule in strategies:
+            sheet.error(key, f"{rule} has two remote strategies", "leave one of them out")
+        elif strategy not in POLICIES:
+            sheet.error(
+                value,
+                f"the remote strategy of {rule} is unknown",
+                suggestion(strategy, list(POLICIES), "strategies"),
+            )
+        else:
+            strategies[rule] = strategy
+    return tuple(strategies.items())
 
 
 def _apart(node: yaml.Node) -> tuple[yaml.Node, yaml.Node | None]:

@@ -47,6 +47,7 @@ def simulated_tables(network: Network) -> Iterator[SimulatedTables]:
             LATENCY_US,
             reached_from=at,
             strategy=network.remote_strategy or DEFAULT,
+            strategies=dict(network.remote_strategies),
             cache=network.remote_cache or "lru",
             terms=terms,
             priorities=dict(network.remote_priorities),

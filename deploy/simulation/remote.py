@@ -41,6 +41,8 @@ class SimulatedTables:
     """Of tables that not every node reaches, those that do; others are never answered."""
     strategy: str = DEFAULT
     """How rules come by elements: a row of ``node.remote.policies``."""
+    strategies: Mapping[str, str] = field(default_factory=dict)
+    """The same of single rules."""
     cache: str = "lru"
     """What makes room in a full memory: a row of ``node.remote.caches``."""
     cache_bytes: int = CACHE_BYTES
@@ -54,6 +56,7 @@ class SimulatedTables:
         return Memory(
             self.tables,
             policy=self.strategy,
+            policies=self.strategies,
             cache=self.cache,
             cache_bytes=self.cache_bytes,
             terms=self.terms,

@@ -318,6 +318,7 @@ class NodeMachine:
             memory = Memory(
                 (),
                 policy=config.remote_strategy or DEFAULT,
+                policies=dict(config.remote_strategies),
                 cache=config.remote_cache or "lru",
                 terms=terms,
                 priorities=dict(config.remote_priorities),

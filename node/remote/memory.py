@@ -14,7 +14,7 @@ from typing import Any, Final
 from headwater.node.engine.waiting import ASKED, ASKED_ACCEPTING, MISSING, AskedMarker, Key, Place, Waiting
 from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
 from headwater.node.remote.encoding import decode_elements, decode_plain, encode_plain
-from headwater.node.remote.policies import DEFAULT, policy_named
+from headwater.node.remote.policies import DEFAULT, Policy, policy_named
 from headwater.node.remote.prefetching import RETIRED, Identity, KeyClass, Retired
 from headwater.node.remote.provider import plain_key
 from headwater.node.remote.utility import DEFAULT_WEIGHTS, Utility, Weights
@@ -102,8 +102,9 @@ class Memory:
         self._priorities = dict(priorities or {})
         self._cache_name = cache
         self._by_utility = cache != "lru"
+        keeps = any(policy.keeps for policy in (self._policy, *self._policies.values()))
         self._cache = cache_named(cache)(
-            cache_bytes if self._policy.keeps else 0, self._utility.weighing(weights.cache), self._unused
+            cache_bytes if keeps else 0, self._utility.weighing(weights.cache), self._unused
         )
         self.under_way: dict[Place, None] = {}
         """What was asked for and has not come yet."""
@@ -142,7 +143,10 @@ class Memory:
         return self._cache.bytes
 
     def waiting(self, rule: str) -> Waiting:
-        return self._policies.get(rule, self._policy).waiting
+        return self._policy_of(rule).waiting
+
+    def _policy_of(self, rule: str) -> Policy:
+        return self._policies.get(rule.partition("/")[0], self._policy)  # a part of a rule follows the rule's
 
     def finder(self, table: str) -> Callable[[Key], Any]:
         if table in self._at_hand:
@@ -275,7 +279,7 @@ class Memory:
         return self._class_of(Identity(rule, name, table, horizon, numbered, early))
 
     def _class_of(self, identity: Identity) -> KeyClass | None:
-        prefetches = self._policies.get(identity.rule, self._policy).prefetches and self._cache.bytes_max > 0
+        prefetches = self._policy_of(identity.rule).prefetches and self._cache.bytes_max > 0
         if not (prefetches or self._by_utility):
             return None
         key_class = self._classes.get(identity)
@@ -321,7 +325,7 @@ class Memory:
         self.lookups_of(place[0]).prefetched += 1
 
     def came_together(self, table: str, keys: Iterable[Key]) -> None:
-        """These keys of a table belong to one whole: whoever asks for one of them gets them all."""
+        """These keys of a table belong to one whole: an answer for one of them brings them all."""
         if self.terms_of(table).whole:
             self._utility.together(table, tuple(keys))
 
@@ -413,12 +417,9 @@ class Memory:
 
 def with_foresight(policy: str, cache_bytes: int, content: bytes = b"") -> bytes:
     """What is saved of a memory, of what was saved of one that foresaw nothing."""
-    policies, kept, under_way, *newer = decode_plain(content) if content else ({}, b"\x90", b"\x90")
-    plain_terms, times = newer or ({}, ())
-    terms = {table: TableTerms(*plain) for table, plain in plain_terms.items()}
-    memory = Memory((), policy=policy, policies=policies, cache_bytes=cache_bytes, terms=terms)
-    elements = decode_elements(kept)
-    for (table, key, element), supplied_us in zip(elements, times or [0] * len(elements), strict=True):
-        memory._cache.keep((table, key), element, None, supplied_us)
+    policies, kept, under_way = decode_plain(content) if content else ({}, b"\x90", b"\x90")
+    memory = Memory((), policy=policy, policies=policies, cache_bytes=cache_bytes)
+    for table, key, element in decode_elements(kept):
+        memory._cache.keep((table, key), element, None, 0)
     memory.under_way = {(table, key): None for table, key, _ in decode_elements(under_way)}
     return memory.saved()[2]

@@ -88,6 +88,17 @@ def checked_priorities(priorities: Mapping[str, float], rules: Iterable[str]) ->
     return {rule: float(priority) for rule, priority in priorities.items()}
 
 
+def checked_strategies(strategies: Mapping[str, str], rules: Iterable[str]) -> dict[str, str]:
+    """The remote strategies of single rules, if there are such rules and strategies."""
+    names = list(rules)
+    for rule in strategies:
+        if rule not in names:
+            raise ConfigError(
+                f"there is no rule {rule!r} to give a remote strategy to; {suggestion(rule, names, 'rules')}"
+            )
+    return {rule: policy_named(strategy).name for rule, strategy in strategies.items()}
+
+
 def policy_named(name: str) -> Policy:
     """The row of the table; a ConfigError if there is none of this name."""
     if name in POLICIES:

@@ -71,11 +71,12 @@ class Tables:
         clock: Callable[[], float] = time.monotonic,
         *,
         cache: str = "lru",
+        strategies: Mapping[str, str] | None = None,
         priorities: Mapping[str, float] | None = None,
         lineage: bool = False,
     ) -> None:
-        """``cache`` and ``priorities``: see ``Memory``; ``lineage``: composites say which values they rest on, of all
-        tables."""
+        """``strategies``: those of single rules; ``cache`` and ``priorities``: see ``Memory``; ``lineage``: composites
+        say which values they rest on, of all tables."""
         behind = {name: table for name, table in given.items() if isinstance(table, Behind)}
         at_hand = {name: table for name, table in given.items() if not isinstance(table, Behind)}
         begun_s = time.time() - time.monotonic() if clock is time.monotonic else 0.0  # since 1970, and never set back
@@ -86,6 +87,7 @@ class Tables:
             behind,
             at_hand,
             policy=strategy,
+            policies=strategies,
             cache=cache,
             cache_bytes=cache_bytes,
             priorities=priorities,

@@ -86,7 +86,8 @@ class NodeConfig:
     """The file of Python functions that rules may call."""
     remote_cache: str = ""
     remote_priorities: tuple[tuple[str, float], ...] = ()
-    """What nodes keep of remote tables, and for which rules first: see ``Network``."""
+    remote_strategies: tuple[tuple[str, str], ...] = ()
+    """What nodes keep of remote tables, for which rules first, and what holds for single rules: see ``Network``."""
 
 
 @dataclass(frozen=True, slots=True)

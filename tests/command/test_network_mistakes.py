@@ -274,6 +274,7 @@ remote:
   risk: {python: 'risks:risk'}
   streets: {redis: '127.0.0.1:6379', key: 'street:{area}', at: [p1, p3]}
 remote_strategy: lazy
+remote_strategies: {Fire: last}
 remote_cache: cost
 remote_priorities: {Fire: 2.5}
 """
@@ -286,6 +287,7 @@ def test_remote_tables_are_described_for_nodes_wherever_they_run(folder: Path) -
     tables = {table.name: table for table in network.tables}
     assert (network.remote_strategy, network.remote_cache) == ("lazy", "cost")
     assert network.remote_priorities == (("Fire", 2.5),)
+    assert network.remote_strategies == (("Fire", "last"),)
     assert list(tables) == ["limits", "names", "risk", "streets"]
     assert tables["names"].description == f"{{file: {folder / 'names.csv'}}}"
     assert f"sqlite: {folder / 'limits.db'}" in tables["limits"].description
@@ -311,6 +313,10 @@ def test_a_function_as_a_table_is_only_simulated(folder: Path) -> None:
         ("at: [p1, p3]", "fresh: soon", "'soon' is not a duration"),
         ("keys: [area]", "keys: [area, street]", "a key of the table limits has 2 values, not 1"),
         ("strategy: lazy", "strategy: lasy", "unknown strategy 'lasy' [did you mean 'lazy'?"),
+        ("{Fire: last}", "{Fyre: last}", "there is no rule 'Fyre' [did you mean 'Fire'?]"),
+        ("{Fire: last}", "{Fire: lest}", "the remote strategy of Fire is unknown [did you mean 'last'?]"),
+        ("{Fire: last}", "{Fire: last, Fire: lazy}", "Fire has two remote strategies [leave one of them out]"),
+        ("{Fire: last}", "last", "remote_strategies: names rules, each with a strategy [write Raised: lazy]"),
         ("cache: cost", "cache: costs", "there is no cache 'costs' [did you mean 'cost'?"),
         ("{Fire: 2.5}", "{Fyre: 2.5}", "there is no rule 'Fyre' [did you mean 'Fire'?]"),
         ("{Fire: 2.5}", "{Fire: 0}", "the priority of Fire is no number above 0 [write Fire: 3]"),

@@ -115,6 +115,13 @@ def told_together(table: str, keys: tuple[Any, ...], memory: Memory, engine: Eng
     memory.came_together(table, keys)
 
 
+def drawn_strategies(rng: random.Random, rules: Iterable[Any]) -> dict[str, str]:
+    """Remote strategies of single rules, which have names, in some cases."""
+    if rng.random() < 0.5:
+        return {}
+    return {rule.name: rng.choice(list(POLICIES)) for rule in rules if rng.random() < 0.5}
+
+
 class Awaited:
     """One engine on its way through a schedule, with elements on their way to it."""
 
@@ -131,11 +138,14 @@ class Awaited:
     ) -> None:
         self.rng = rng
         self.run = run
-        cache_bytes = rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6))
-        if tuning == Tuning():
-            self.memory = Memory(TABLES, policy=policy, cache=cache, cache_bytes=cache_bytes, terms=terms)
-        else:
-            self.memory = TunedMemory(TABLES, tuning, policy=policy, cache=cache, cache_bytes=cache_bytes, terms=terms)
+        use: dict[str, Any] = {
+            "policy": policy,
+            "policies": drawn_strategies(random.Random(f"of rules {rng.random()}"), program.rules),
+            "cache": cache,
+            "cache_bytes": rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
+            "terms": terms,
+        }
+        self.memory = Memory(TABLES, **use) if tuning == Tuning() else TunedMemory(TABLES, tuning, **use)
         self.data = data
         self.rules = {rule.name: rule for rule in program.rules}
         self.twin = Twin(program, self.memory)

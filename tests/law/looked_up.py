@@ -25,7 +25,7 @@ from headwater.protocol.network import DescribedTable
 from headwater.protocol.pattern import OutputAttribute, Rule, leaves, positive_leaves
 from headwater.protocol.remote import ACCEPT, STEADY, WAIT, TableTerms, Versions
 from tests import oracle
-from tests.law.awaited import along, drawn_terms
+from tests.law.awaited import along, drawn_strategies, drawn_terms
 from tests.law.behind import DATA_SETS, drawn, is_failing, looks_up, with_lookups
 from tests.law.generators import TYPES
 from tests.law.lineage import wrong_lineage
@@ -182,6 +182,7 @@ def tables_of(case: NetworkCase, strategy: str, *, faults: bool) -> SimulatedTab
         outages=tuple(outages) if waits else (),
         reached_from={table.name: table.at for table in case.network.tables if table.at},
         strategy=rng.choice(list(POLICIES)),
+        strategies=drawn_strategies(random.Random(f"of rules {case.seed} {strategy}"), case.network.rules),
         cache=rng.choice(list(CACHES)),
         cache_bytes=rng.choice((0, 5 * ENTRY_BYTES, 10**6, 10**6)),
         terms=terms,

@@ -189,7 +189,7 @@ def test_a_core_that_crashed_uses_the_fresh_element_that_it_had() -> None:
 def test_a_node_that_was_saved_before_nodes_learnt_anything_goes_on() -> None:
     """It has the limit of acme at hand, and one evaluation waits for that of umbrella."""
     node = Node()
-    node.core = NodeCore.restored((KEPT / "node-with-elements-format-3.bin").read_bytes())
+    node.core = NodeCore.restored((KEPT / "node-with-elements-format-2.bin").read_bytes())
     node.now_us, node.seq = 5, 4
     assert node.core.fetches() == [Fetch((("limits", ("umbrella",)),))]
     assert delivered(node.given(Fetched((("limits", ("umbrella",), HUNDRED),)))) == ["acme", "acme", "umbrella"]
@@ -232,7 +232,11 @@ def test_what_a_rule_that_is_gone_has_counted_is_worth_nothing() -> None:
 
 def test_nodes_keep_elements_as_their_network_says() -> None:
     """In a simulation and in a process, whose configuration travels."""
-    use: dict[str, Any] = {"remote_cache": "cost", "remote_priorities": (("Over", 3.0),)}
+    use: dict[str, Any] = {
+        "remote_cache": "cost",
+        "remote_priorities": (("Over", 3.0),),
+        "remote_strategies": (("Over", "last"),),
+    }
     network = Network((T,), ("p",), (), (), (), (), remote_strategy="lazy", **use)
     config = NodeConfig(1, "", "p", (T,), (), (), (), "sync", "st", remote_strategy="lazy", **use)
     told = rule_encoding.decode(rule_encoding.encode(config))
@@ -244,3 +248,6 @@ def test_nodes_keep_elements_as_their_network_says() -> None:
             policy, _, content = memory.saved()
             saved = decode_plain(content)
             assert (policy, saved["cache"], saved["priorities"]) == ("lazy", "cost", {"Over": 3.0})
+            assert saved["policies"] == {"Over": "last"}
+            assert memory.waiting("Over/a").only_last, "a part follows its rule"
+            assert not memory.waiting("Other").only_last

@@ -84,6 +84,11 @@ class NetworkPart(FilePart):
             choices=tuple(POLICIES),
         ),
     ] = Field(None, description="How rules come by what they look up.")
+    remote_strategies: Annotated[Any, Given()] = Field(
+        None,
+        description="The strategy for remote tables of single rules.",
+        json_schema_extra={"type": "object", "additionalProperties": {"enum": list(POLICIES)}},
+    )
     remote_cache: Annotated[
         str | None,
         OneOf(
