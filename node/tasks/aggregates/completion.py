@@ -17,7 +17,7 @@ from headwater.node.step import FOREVER, Numbers, Work
 from headwater.node.streams.feeds import Feed
 from headwater.node.tasks.aggregates.planning import AskedAggregate, AskingRule
 from headwater.node.tasks.aggregates.tallies import TallyPoint
-from headwater.protocol.composites import Composite
+from headwater.protocol.composites import Composite, informed
 from headwater.protocol.events import Key, Value
 from headwater.protocol.messages.neighbour import Whole
 from headwater.protocol.messages.tallies import Question
@@ -200,7 +200,8 @@ class Completion(Feed):
         return judge is None or all(judge.spec.values(*_arguments(judge, candidate)))
 
     def _composite(self, candidate: _Candidate) -> Composite:
-        return Composite((self._plan.spec, *_arguments(self._plan, candidate)))
+        composite = Composite((self._plan.spec, *_arguments(self._plan, candidate)))
+        return informed(composite, candidate.match.looked_up)
 
     def _free(self, watermark: float, work: Work) -> None:
         """Later candidates end after the watermark of the base rule, so nothing a horizon before it is asked for."""
