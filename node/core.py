@@ -30,7 +30,7 @@ from headwater.node.effects import (
     SourcesUnheard,
     TimerFired,
 )
-from headwater.node.engine.waiting import Key, Place
+from headwater.node.engine.remote_memory import Key, Place
 from headwater.node.plans.forest import Forest
 from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.remote.kinds import misfit

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from headwater.node.engine.waiting import Key, Place
+from headwater.node.engine.remote_memory import Key, Place
 from headwater.protocol.events import Event
 from headwater.protocol.messages.neighbour import Message
 from headwater.protocol.messages.plans import Order, ReportToCoordinator

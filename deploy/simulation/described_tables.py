@@ -9,7 +9,7 @@ from typing import Final
 
 from headwater.deploy.descriptions.remote import described
 from headwater.deploy.simulation.remote import Elements, SimulatedTables
-from headwater.node.engine.waiting import Key
+from headwater.node.engine.remote_memory import Key
 from headwater.node.remote.guard import Guard
 from headwater.node.remote.policies import DEFAULT
 from headwater.node.remote.provider import ProviderError, Refused

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headwater.deploy.simulation.links import Interval
 from headwater.node.effects import Fetch, Fetched, FetchFailed
-from headwater.node.engine.waiting import Key
+from headwater.node.engine.remote_memory import Key
 from headwater.node.remote.guard import Figures
 from headwater.node.remote.memory import CACHE_BYTES, Memory
 from headwater.node.remote.policies import DEFAULT

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.daemon import journal_records as records
-from headwater.node.engine.waiting import Place
+from headwater.node.engine.remote_memory import Place
 from headwater.node.remote.encoding import encode_elements
 from headwater.node.remote.fetching import FetchAnswer, Requests
 from headwater.node.remote.guard import Figures, Guard

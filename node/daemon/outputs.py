@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from headwater.node import effects
-from headwater.node.engine.waiting import Place
+from headwater.node.engine.remote_memory import Place
 from headwater.protocol.messages import control
 
 

@@ -31,11 +31,12 @@ from headwater.node.engine.lineage import Lineage, NotingTable, table_of
 from headwater.node.engine.next_match import NextMatch
 from headwater.node.engine.next_plan import NextPlan
 from headwater.node.engine.program import Program, compile_rules
+from headwater.node.engine.remote_memory import RemoteMemory
 from headwater.node.engine.running import run
 from headwater.node.engine.runtime import TooManySubsets
 from headwater.node.engine.snapshot import SnapshotError, WaitingState, decode_snapshot, encode_snapshot
 from headwater.node.engine.store import Store
-from headwater.node.engine.waiting import Asking, RemoteMemory
+from headwater.node.engine.waiting import Asking
 from headwater.node.engine.waiting_match import AskingNextMatch
 from headwater.protocol.analysis.lookups import tables_of
 from headwater.protocol.composites import Composite

@@ -14,7 +14,8 @@ from typing import Any
 from headwater.node.engine.codegen.code import Pool, RowLayout
 from headwater.node.engine.codegen.outputs import lookup_keys
 from headwater.node.engine.codegen.rules import RulePlan
-from headwater.node.engine.waiting import MISSING, AskedTable, Asking, Key
+from headwater.node.engine.remote_memory import MISSING, Key
+from headwater.node.engine.waiting import AskedTable, Asking
 from headwater.protocol.composites import Composite, LookedUp, informed
 from headwater.protocol.remote import Failed, Versions
 

@@ -14,10 +14,11 @@ from typing import Any, cast
 
 import msgpack
 
+from headwater.node.engine.doubts import DoubtedRun, with_doubts
+from headwater.node.engine.remote_memory import MISSING
 from headwater.node.engine.store import Store, StoreState
 from headwater.node.engine.sweeps import sweeps_of
-from headwater.node.engine.waiting import MISSING, HeldEvaluation
-from headwater.node.engine.waiting_match import DoubtedRun, with_doubts
+from headwater.node.engine.waiting import HeldEvaluation
 from headwater.protocol.composites import (
     Composite,
     CompositeSpec,

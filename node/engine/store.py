@@ -18,9 +18,10 @@ from headwater.node.engine import waiting
 from headwater.node.engine.codegen.store_builder import CompiledStore
 from headwater.node.engine.intake import all_of
 from headwater.node.engine.lineage import Lineage
+from headwater.node.engine.remote_memory import Counted
 from headwater.node.engine.runtime import NAMES, Row
 from headwater.node.engine.sweeps import Sweeps
-from headwater.node.engine.waiting import Asking, Counted, Doubtful, HeldEvaluation, NotAtHand, Site
+from headwater.node.engine.waiting import Asking, Doubtful, HeldEvaluation, NotAtHand, Site
 from headwater.protocol.composites import Composite, LookedUp
 from headwater.protocol.events import EventType
 

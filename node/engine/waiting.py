@@ -13,173 +13,27 @@ The elements that a held evaluation has waited for stay with it until it is over
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from headwater.protocol.events import Value
+from headwater.node.engine.least import Least
+from headwater.node.engine.remote_memory import MISSING, Counted, Key, Place, RemoteMemory, Sign
 from headwater.protocol.remote import RemoteValue, Versions
-
-Key = tuple[Value, ...]
-Place = tuple[str, Key]
-"""A table and a key."""
 
 FOREVER: Final = float("inf")
 CARRYING_US: Final = 10.0  # what it takes to carry one match in doubt until it is judged
 HELD_MAX: Final = 64  # evaluations that wait as a whole before postponing is tried again
 
 
-class _Sign:
-    """A value that stands for none, and is compared by identity."""
-
-    __slots__ = ("_name",)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __repr__(self) -> str:
-        return self._name
-
-
-MISSING: Final = _Sign("MISSING")
-"""In place of an element: it is not at hand."""
-POSTPONED: Final = _Sign("POSTPONED")
+POSTPONED: Final = Sign("POSTPONED")
 """In place of a value: the condition that needs it is judged later."""
-UNSOUGHT: Final = _Sign("UNSOUGHT")
+UNSOUGHT: Final = Sign("UNSOUGHT")
 """In place of a value: it was not looked up yet."""
 
 
 class NotAtHand(Exception):
     """An element is missing, and the policy asks for one at a time."""
-
-
-class AskedMarker:
-    """In place of a table: its elements are asked for, and may come later."""
-
-    asked = True
-
-    def __init__(self, *, accepts: bool = False) -> None:
-        self.accepts = accepts
-        """Whether comparisons with elements that cannot be had are true: no index finds what they hold for."""
-
-    def key_lengths(self) -> set[int]:
-        return set()
-
-
-ASKED: Final = AskedMarker()
-ASKED_ACCEPTING: Final = AskedMarker(accepts=True)
-
-
-class RemoteMemory(Protocol):
-    """What is at hand of remote tables."""
-
-    def finder(self, table: str) -> Callable[[Key], Versions | _Sign | None]:
-        """What gives the element of a key, None if the table does not have it, or MISSING."""
-        ...
-
-    def want(self, table: str, key: Key) -> None:
-        """The element is needed: have it fetched, unless it is under way."""
-        ...
-
-    def waiting(self, rule: str) -> Waiting:
-        """How evaluations of a rule behave where an element is missing."""
-        ...
-
-    def key_class(
-        self, rule: str, name: str, table: str, horizon: int, *, numbered: bool, early: bool
-    ) -> Counted | None:
-        """What counts the partial matches that have bound the key of a lookup of the rule; None if nothing does.
-
-        ``name`` tells the lookups of a rule apart. ``horizon``: the length of the rule's window, in event time or (if
-        ``numbered``) in events. ``early``: whether time may pass before the element is needed.
-        """
-        ...
-
-    def latency_us(self, table: str) -> float:
-        """How long elements of the table take to come."""
-        ...
-
-    def is_steady(self, table: str) -> bool:
-        """Whether a lookup in the table gives the same whenever it is made."""
-        ...
-
-    def records(self, table: str) -> bool:
-        """Whether composites say what was looked up in the table."""
-        ...
-
-
-class Counted(Protocol):
-    """Partial matches that have bound the key of a lookup, by key."""
-
-    horizon: int
-    seeks: int
-    """How often the lookup was made."""
-
-    def add(self, key: Key, ts: float) -> None:
-        """One more of them: its element may be fetched already."""
-        ...
-
-    def too_late(self) -> bool:
-        """Whether elements that were fetched for them mostly came after they were needed."""
-        ...
-
-    def forget(self) -> None:
-        """Whether they came in time has to be seen again."""
-        ...
-
-
-class Timing:
-    """When the elements of a lookup are fetched under skip-till-next: at the last stage of a run at which they still
-    come in time. The classes are those of the stages at which the key is known, the earliest first."""
-
-    def __init__(self, classes: Sequence[Counted], lookahead: int | None = None) -> None:
-        """``lookahead``: they are always fetched so many stages before the one that needs them."""
-        self._classes = classes
-        self._chosen = len(classes) - 1 if lookahead is None else max(0, len(classes) - lookahead)
-        self._fixed = lookahead is not None
-        self._since: float = float("-inf")
-
-    def at(self, stage: int, key: Key, ts: float) -> None:
-        """A run stands at one of the stages."""
-        if stage != self._chosen:
-            return
-        current = self._classes[stage]
-        current.add(key, ts)
-        if self._fixed:
-            return
-        if stage and current.too_late():
-            self._chosen -= 1
-            self._since = ts
-        elif stage < len(self._classes) - 1 and ts - self._since > current.horizon:
-            self._chosen += 1
-            self._classes[self._chosen].forget()
-            self._since = ts
-
-    def saved(self) -> tuple[int, float]:
-        return self._chosen, self._since
-
-    def restore(self, chosen: int, since: float) -> None:
-        self._chosen, self._since = chosen, since
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """How evaluations of a rule behave where an element is missing; rows of ``node.remote.policies``."""
-
-    pauses: bool = False
-    """The engine takes no further input until the element is there."""
-    one_by_one: bool = False
-    """An evaluation ends at the first missing element, instead of noting all that it finds missing."""
-    postpones: bool = True
-    """Plain conditions are judged on complete matches where their elements are missing."""
-    only_last: bool = False
-    """Plain conditions are judged on complete matches only."""
-    lookahead: int | None = None
-    """Elements are fetched when a run is so many stages before the one that needs them; None: where they come in
-    time."""
-    stages_in_doubt: int | None = None
-    """A run passes so many stages before it waits for the element that it is in doubt about; None: where that pays."""
 
 
 @dataclass(slots=True)
@@ -544,29 +398,6 @@ class Asking:
             self._serial, self.waited, self.supplies, figures = saved
             for postponing, of_rule in zip(self.postponing, figures, strict=True):
                 postponing.restore(*of_rule)
-
-
-class Least:
-    """The least of numbers that come and go, each under a serial number."""
-
-    __slots__ = ("_heap", "_numbers")
-
-    def __init__(self) -> None:
-        self._heap: list[tuple[float, int]] = []
-        self._numbers: dict[int, float] = {}
-
-    def add(self, number: float, serial: int) -> None:
-        self._numbers[serial] = number
-        heapq.heappush(self._heap, (number, serial))
-
-    def remove(self, serial: int) -> None:
-        del self._numbers[serial]
-
-    def least(self) -> float:
-        heap, numbers = self._heap, self._numbers
-        while heap and numbers.get(heap[0][1]) != heap[0][0]:
-            heapq.heappop(heap)
-        return heap[0][0] if heap else FOREVER
 
 
 def seek(site: Site, table: AskedTable, ts: int, *arguments: Any) -> Any:

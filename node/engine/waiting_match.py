@@ -10,73 +10,31 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final
 
+from headwater.node.engine.doubts import (
+    NO_STAGE,
+    Doubt,
+    DoubtedRun,
+    Doubts,
+    WaitingRun,
+    doubted,
+    doubts_of,
+    values_of,
+    with_doubts,
+)
+from headwater.node.engine.least import Least
 from headwater.node.engine.next_match import NextMatch, type_name
 from headwater.node.engine.next_plan import ACCEPTED, REFUSED, UNSURE, NextPlan, NextStage, Run, RunAhead
+from headwater.node.engine.remote_memory import MISSING, Key, Place
 from headwater.node.engine.runtime import Row
 from headwater.node.engine.splitting import where_splitting_pays
 from headwater.node.engine.store import StoreState
-from headwater.node.engine.waiting import (
-    FOREVER,
-    MISSING,
-    Asking,
-    HeldEvaluation,
-    Key,
-    Least,
-    NotAtHand,
-    Place,
-    Timing,
-)
+from headwater.node.engine.timing import Timing
+from headwater.node.engine.waiting import FOREVER, Asking, HeldEvaluation, NotAtHand
 from headwater.protocol.analysis.lookups import tables_of
-from headwater.protocol.composites import LookedUp
 
-NO_STAGE: Final = -1
 ROWS_BETWEEN_DECISIONS: Final = 256  # events after which it is decided again where it pays to go on in doubt
-
-
-class Doubt(NamedTuple):
-    """A step that a run took as if it were decided: the event was (or was not) accepted at the stage."""
-
-    stage: int
-    run: Run
-    row: Row
-    accepted: bool
-
-
-Doubts = tuple[Doubt, ...]
-WaitingRun: TypeAlias = tuple[int, Run, Doubts]
-"""The stage at which it stands, and on what it rests."""
-
-
-class DoubtedRun(tuple[Any, ...]):
-    """A run that rests on doubts."""
-
-    doubts: Doubts
-    seen: int
-    """How many elements had come when the doubts were last looked at."""
-
-
-def doubted(run: Run, doubts: Doubts, seen: int = -1) -> Run:
-    if not doubts:
-        return tuple(run) if isinstance(run, DoubtedRun) else run
-    carrying = DoubtedRun(run)
-    carrying.doubts, carrying.seen = doubts, seen
-    return carrying
-
-
-def with_doubts(run: Run, doubts: Iterable[Any], seen: int = -1) -> Run:
-    """A run as it was saved."""
-    return doubted(tuple(run), tuple(Doubt(*doubt) for doubt in doubts), seen)
-
-
-def doubts_of(run: Run) -> Doubts:
-    return run.doubts if isinstance(run, DoubtedRun) else ()
-
-
-def values_of(doubts: Doubts) -> list[LookedUp]:
-    """The values that a run rests on, where runs carry them."""
-    return [LookedUp(*value) for doubt in doubts if doubt.stage == NO_STAGE for value in doubt.run]
 
 
 class AskingNextMatch(NextMatch):

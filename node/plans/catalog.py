@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from headwater.node.engine import Engine
 from headwater.node.engine.program import Program, compile_rules
-from headwater.node.engine.waiting import ASKED, ASKED_ACCEPTING
+from headwater.node.engine.remote_memory import ASKED, ASKED_ACCEPTING
 from headwater.node.remote.memory import Memory
 from headwater.node.streams.blockers import Candidates
 from headwater.node.tasks.predicates import row_condition

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from headwater.node.engine.waiting import MISSING, Key, Place
+from headwater.node.engine.remote_memory import MISSING, Key, Place
 from headwater.node.remote.provider import size_bytes
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.remote import Failed, Versions, saved_versions

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from headwater.node.engine import Engine, Program
 from headwater.node.engine.intake import Row
-from headwater.node.engine.waiting import Place
+from headwater.node.engine.remote_memory import Place
 from headwater.node.remote.guard import Guard
 from headwater.node.remote.kinds import misfit
 from headwater.node.remote.memory import Memory

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from headwater.node.engine.waiting import Key
+from headwater.node.engine.remote_memory import Key
 from headwater.protocol.expressions import Binary, Expression, Remote, Unary, walk
 from headwater.protocol.pattern import Rule
 from headwater.protocol.remote import Versions

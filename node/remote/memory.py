@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any, Final
 
-from headwater.node.engine.waiting import ASKED, ASKED_ACCEPTING, MISSING, AskedMarker, Key, Place, Waiting
+from headwater.node.engine.remote_memory import ASKED, ASKED_ACCEPTING, MISSING, AskedMarker, Key, Place, Waiting
 from headwater.node.remote.caches import CACHE_BYTES, ENTRY_BYTES, Entry, cache_named
 from headwater.node.remote.encoding import decode_elements, decode_plain, encode_plain
 from headwater.node.remote.policies import DEFAULT, Policy, policy_named

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.node.engine.waiting import Waiting
+from headwater.node.engine.remote_memory import Waiting
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import closest, suggestion
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from heapq import nlargest
 from typing import Any, Final, NamedTuple, Protocol
 
-from headwater.node.engine.waiting import Key, Place
+from headwater.node.engine.remote_memory import Key, Place
 
 REFRESH_EVERY: Final = 64  # partial matches of a class after which its slow figures are computed again
 FAILURES_MAX: Final = 32  # fetches ahead that came too late, or for nothing, before a class is thought unsuitable

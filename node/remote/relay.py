@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from headwater.node.effects import Fetch
-from headwater.node.engine.waiting import MISSING, Key, Place
+from headwater.node.engine.remote_memory import MISSING, Key, Place
 from headwater.node.remote.encoding import decode_elements, encode_elements
 from headwater.node.remote.memory import Memory
 from headwater.node.step import Work

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from headwater.node.engine import Engine, Program
-from headwater.node.engine.waiting import MISSING
+from headwater.node.engine.remote_memory import MISSING
 from headwater.node.remote.fetching import Fetcher, FetchingEngine
 from headwater.node.remote.guard import USUAL, Guard, Limits
 from headwater.node.remote.memory import CACHE_BYTES, Lookups, Memory

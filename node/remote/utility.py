@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from headwater.node.engine.waiting import Key, Place
+from headwater.node.engine.remote_memory import Key, Place
 from headwater.node.remote.prefetching import LATEST_SHARE, KeyClass
 
 MEMBERS_MAX: Final = 100  # keys of a whole that are counted; a sum over more would cost more than it tells

@@ -12,7 +12,7 @@ from typing import Any
 
 from headwater.node.delivery.matches import MatchBatch
 from headwater.node.engine import Engine
-from headwater.node.engine.waiting import Key
+from headwater.node.engine.remote_memory import Key
 from headwater.node.pull.masters import PushPull
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.blockers import Candidates

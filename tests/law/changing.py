@@ -14,7 +14,7 @@ from unittest.mock import patch
 from headwater.deploy.simulation.remote import Elements, SimulatedTables
 from headwater.node.core import NodeCore
 from headwater.node.effects import Deliver, Effect, Fetch, Input
-from headwater.node.engine.waiting import Key
+from headwater.node.engine.remote_memory import Key
 from headwater.protocol.composites import Composite, LookedUp
 from headwater.protocol.remote import ON_FAILURE, WAIT, TableTerms, Versions
 from tests.law import law

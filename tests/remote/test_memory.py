@@ -9,8 +9,8 @@ import pytest
 from headwater.node.engine import Engine
 from headwater.node.engine.next_match import NextMatch
 from headwater.node.engine.program import compile_rules
+from headwater.node.engine.remote_memory import MISSING
 from headwater.node.engine.splitting import where_splitting_pays
-from headwater.node.engine.waiting import MISSING
 from headwater.node.remote.caches import CACHES, ENTRY_BYTES
 from headwater.node.remote.encoding import decode_plain
 from headwater.node.remote.memory import Memory

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import headwater as hw
-from headwater.node.engine.waiting import MISSING
+from headwater.node.engine.remote_memory import MISSING
 from headwater.node.remote.call import CallProvider, FunctionFailed
 from headwater.node.remote.file import FileProvider
 from headwater.node.remote.guard import Limits

@@ -13,7 +13,7 @@ import pytest
 import headwater as hw
 from headwater.deploy.descriptions.remote import described
 from headwater.node.effects import Fetched, Report
-from headwater.node.engine.waiting import MISSING
+from headwater.node.engine.remote_memory import MISSING
 from headwater.node.remote.call import CallProvider
 from headwater.node.remote.guard import Guard
 from headwater.node.remote.memory import ENTRY_BYTES, Memory

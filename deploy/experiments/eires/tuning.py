@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.node.engine.waiting import Counted, Key, Waiting
+from headwater.node.engine.remote_memory import Counted, Key, Waiting
 from headwater.node.remote.memory import Memory
 from headwater.node.remote.utility import DEFAULT_WEIGHTS, Weights
 
