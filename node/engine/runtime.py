@@ -35,6 +35,11 @@ def lookup_accepting(table: Any, ts: int, *arguments: Any) -> Any:
     return ACCEPTED if _accepted(arguments) else table.lookup(arguments, ts)
 
 
+def single(value: Any) -> Any:
+    """A value that is compared or computed with; None in place of a collection."""
+    return None if type(value) is tuple else value
+
+
 def call_accepting(function: Callable[..., Any], accepts_missing: bool, *arguments: Any) -> Any:
     if not accepts_missing and any(argument is None for argument in arguments):
         return None
@@ -176,7 +181,8 @@ def overlaps(rows: Iterable[Row], parts: tuple[Any, ...]) -> bool:
 
 NAMES: dict[str, Any] = {
     **{function.__name__: function for function in arithmetic.FUNCTIONS},
-    "call": call, "lookup": lookup, "call_accepting": call_accepting, "lookup_accepting": lookup_accepting,
+    "single": single, "call": call, "lookup": lookup,
+    "call_accepting": call_accepting, "lookup_accepting": lookup_accepting,
     "member": member, "given": given, "subsets": subsets, "subsets_with": subsets_with, "chains": chains,
     "group_chains": group_chains, "overlaps": overlaps, "start_of": start_of, "after": after,
     "exceeds": exceeds, **counting.NAMES,

@@ -14,6 +14,7 @@ Element = tuple[str, tuple[Value, ...], Versions | None]
 """A table, a key, and what the table has for it; None: nothing."""
 
 _BIG_INT: Final = 1
+_VALUE: Final = (str, int, float, type(None))
 
 
 def encode_plain(value: Any) -> bytes:
@@ -38,6 +39,9 @@ def decode_elements(data: bytes) -> list[Element]:
     """What was encoded; a ValueError if it was not."""
     try:
         entries = decode_plain(data)
+        for table, key, _ in entries:
+            if type(table) is not str or type(key) is not tuple or not all(isinstance(part, _VALUE) for part in key):
+                raise TypeError("a table and a key must stand before an element")
         return [(table, key, None if element is None else saved_versions(*element)) for table, key, element in entries]
     except Exception as error:
         raise ValueError(f"these are no elements of remote tables: {error!r:.100}") from None

@@ -143,7 +143,8 @@ def test_each_server_that_cannot_be_used_is_said(called: Called, words: tuple[st
 @pytest.mark.parametrize("words", [("run", "r.sase", "--events", "e.csv"), ("explain", "r.sase", "--events", "e.csv")])
 def test_a_table_that_was_not_given_is_said(called: Called, words: tuple[str, ...]) -> None:
     _, err = called(*words, code=2)
-    assert "which was not given" in err
+    assert "r.sase:2:30: there is no remote table 'limits'" in err
+    assert "supply it, as in --remote limits=FILE" in err
 
 
 def test_a_lookup_with_too_many_values_is_an_error_of_the_rule(called: Called, folder: Path) -> None:

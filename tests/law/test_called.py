@@ -58,4 +58,5 @@ def test_nodes_that_call_functions_can_be_saved(strategy: str) -> None:
         patch.setattr(NodeCore, "handle", kept)
         run(case, strategy)
     for core in cores:
-        assert NodeCore.restored(core.save()).save() == core.save()
+        saved = NodeCore.restored(core.save()).save()
+        assert NodeCore.restored(saved).save() == saved

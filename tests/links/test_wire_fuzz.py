@@ -20,6 +20,7 @@ from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import Simulation
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.effects import Born, Effect, Input, MessageReceived, Report, Send, TimerFired
+from headwater.node.remote.encoding import encode_elements
 from headwater.protocol.events import Event
 from headwater.protocol.messages.neighbour import (
     Batch,
@@ -31,6 +32,7 @@ from headwater.protocol.messages.neighbour import (
     SettledHere,
     TreeOver,
 )
+from headwater.protocol.messages.remote import ElementAnswer, ElementRefusal, ElementRequest
 from headwater.protocol.messages.trees import LinkAgain, TreeNack
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
@@ -217,7 +219,15 @@ class Recorded:
         """What no node says while all goes well."""
         found = (*composites(), (50, "top", 1, TYPES["A"], 1, 1, None, None))
         of_trees = TreeOver(tree, 1), TreeNack(tree, 1, 20), SettledHere(tree, 1, 50.0), Notify(tree, 1, found)
-        return [*of_trees, GraphLaid(tree, 1), LinkAgain(1), *(ReverseMark(number, 1000.0) for number in range(1, 8))]
+        places = encode_elements([("limits", ("acme",), None)])
+        remote = ElementRequest(places), ElementAnswer(places), ElementRefusal(places)
+        return [
+            *of_trees,
+            *remote,
+            GraphLaid(tree, 1),
+            LinkAgain(1),
+            *(ReverseMark(number, 1000.0) for number in range(1, 8)),
+        ]
 
 
 @cache

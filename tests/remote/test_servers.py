@@ -141,8 +141,12 @@ def test_a_service_file_and_the_environment_work(
     [
         ("select x from nowhere where org = %s", {}, Refused, 'relation "nowhere" does not exist'),
         ("select x from limits where org = %s", {}, Refused, 'column "x" does not exist'),
-        ("delete from limits where org = %s returning 1", {}, Refused, "writes; a remote table is only read"),
-        ("insert into limits values (%s)", {}, Refused, "writes; a remote table is only read"),
+        (
+            "with gone as (delete from limits returning org) select 1 from gone where org = %s",
+            {},
+            Refused,
+            "writes; a remote table is only read",
+        ),
         ("select setval('s', 1) from limits where org = %s", {}, Refused, 'relation "s" does not exist'),
         ("select max_limit from limits where id = %s", {}, Refused, "operator does not exist|invalid input syntax"),
         ("select id, max_limit from limits where org = %s", {}, Refused, "2 columns for the value"),

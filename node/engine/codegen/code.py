@@ -130,10 +130,10 @@ class CodeScope:
             case Parameter(name):
                 return self.parameters[name]
             case Unary("-", operand):
-                inner = self.value(operand)
+                inner = self._single(operand)
                 return Piece(f"negate({inner.source})" if inner.nullable else f"(-{inner.source})", inner.nullable)
             case Binary(operator, left, right) if operator in _ARITHMETIC:
-                return self._arithmetic(operator, self.value(left), right)
+                return self._arithmetic(operator, self._single(left), right)
             case Call():
                 return self._call(expression)
             case Remote():
@@ -155,7 +155,7 @@ class CodeScope:
                     return f"member({operator == 'in'}, {self.value(left).source}, {self.value(right).source})"
                 return self._membership(operator, self.value(left), right)
             case Binary(operator, left, right) if operator in _COMPARISON:
-                return self.compare(operator, self.value(left), self.value(right))
+                return self.compare(operator, self._single(left), self._single(right))
             case Same():
                 raise AssertionError("SAME is expanded before code is generated")
             case Unary(operator) | Binary(operator) if operator not in _ARITHMETIC:
@@ -164,7 +164,7 @@ class CodeScope:
                 return self.value(expression).source
 
     def _arithmetic(self, operator: str, left: Piece, right_expression: Expression) -> Piece:
-        right = self.value(right_expression)
+        right = self._single(right_expression)
         if operator in "/%":
             divisor_is_safe = isinstance(right_expression, Constant) and bool(right_expression.value)
             if not divisor_is_safe or operator == "/":  # dividing huge integers may overflow
@@ -207,6 +207,13 @@ class CodeScope:
         if function.accepts_missing or not any(argument.nullable for argument in arguments):
             return Piece(f"{name}({inner})", nullable=True)
         return Piece(f"call({name}, {inner})", nullable=True)
+
+    def _single(self, expression: Expression) -> Piece:
+        """One value: a collection that a table gives in its place, which is known only when it comes, is none."""
+        piece = self.value(expression)
+        if isinstance(expression, Remote) and self.pool.is_asked(expression.table):
+            return Piece(f"single({piece.source})", nullable=True)
+        return piece
 
     def _remote(self, expression: Remote) -> Piece:
         if expression in self.sought:
